@@ -1,16 +1,16 @@
 """What a rule is, and the case it looks at."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from stepscope.analyze.run.document import RunSummary
+from stepscope.analyze.run.document import GpuTotals, HotSite, Loader, ProgramConfig, RunSummary
 from stepscope.analyze.run.records import RunRecords
 from stepscope.analyze.timeline.document import TraceAnalysis
-from stepscope.record.facts import Facts, OptimizerMadeFact, SiteFact
+from stepscope.record.facts import OptimizerMadeFact, SiteFact, Switches
 from stepscope.record.finding import Finding, Place, Predicted, TimelineHint
 from stepscope.record.timeline import Timeline
 
@@ -33,10 +33,6 @@ class Replayable(Protocol):
         """The replay with changes; has `step_ms`."""
 
 
-def _no_source(file: str, line: int) -> str | None:
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class Case:
     """A run, or a trace alone. Times are of the bare step where there is a run."""
@@ -53,7 +49,7 @@ class Case:
     trace: TraceAnalysis | None = None
     """The window as `analyze --json` has it; None where none was recorded."""
     model: Replayable | None = None
-    source: Callable[[str, int], str | None] = _no_source
+    source: Callable[[str, int], str | None] = lambda file, line: None
     """The user's source line as it was at run time; None where it was not kept."""
     optimizers: tuple[Place, ...] = ()
     """Where the program makes its optimizers."""
@@ -61,6 +57,58 @@ class Case:
     """The libraries that lines of the program call to do what they do, torch apart."""
     problems: tuple[str, ...] = ()
     """What could not be made ready for the rules, a line each."""
+
+    @property
+    def loaders(self) -> Sequence[Loader]:
+        """The program's; like all below, empty or None for a trace alone."""
+        return self.show.loaders if self.show else ()
+
+    @property
+    def config(self) -> ProgramConfig:
+        """What the program is set to."""
+        return self.show.config if self.show else ProgramConfig(environment={}, machine={})
+
+    @property
+    def switches(self) -> Switches:
+        """torch's global switches."""
+        return self.config.switches or Switches(threads=0)
+
+    @property
+    def sites(self) -> Sequence[HotSite]:
+        """The user's lines by phase, costliest first."""
+        return self.show.sites if self.show else ()
+
+    @property
+    def gpu(self) -> GpuTotals | None:
+        """What the GPU did during the run; None without one."""
+        return self.show.gpu if self.show else None
+
+    @property
+    def run_steps(self) -> int:
+        """All steps of the run."""
+        return self.show.steps.count if self.show else 0
+
+    @property
+    def recorded_steps(self) -> int:
+        """Steps in the window; 0 without one."""
+        return self.trace.steps.count if self.trace else 0
+
+    @property
+    def recorded_ms(self) -> float:
+        """The mean step in the window, slowed by recording; 0 without one."""
+        return self.trace.steps.mean_ms if self.trace else 0.0
+
+    def per_step(self, ns: float | None) -> float:
+        """Nanoseconds of the whole window as ms of a step."""
+        return (ns or 0.0) / self.recorded_steps / 1e6 if self.recorded_steps else 0.0
+
+    def step_share(self, ms: float) -> float:
+        """As a share of the step, at most 1."""
+        return min(1.0, max(0.0, ms / self.step_ms)) if self.step_ms > 0 else 0.0
+
+    def recorded_share(self, ms: float) -> float:
+        """As a share of the recorded step, at most 1; 0 without a window."""
+        return min(1.0, ms / self.recorded_ms) if self.recorded_ms else 0.0
 
     def predict(
         self, *changes: Any, reason: str = "", doubt: float = _DEFAULT_DOUBT
@@ -81,14 +129,9 @@ class Case:
         """A step of so many ms; None where that is no gain. `error` of the model, a share."""
         if step_ms <= 0 or step_ms >= self.step_ms:
             return None
-        low, high = speedup_range(self.step_ms / step_ms, doubt, error)
-        return Predicted(
-            step_ms=step_ms,
-            speedup=self.step_ms / step_ms,
-            low=max(1.0, low),
-            high=high,
-            reason=reason,
-        )
+        speedup = self.step_ms / step_ms
+        low, high = speedup_range(speedup, doubt, error)
+        return Predicted(step_ms, speedup, max(1.0, low), high, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,19 +204,20 @@ def case_of_run(run: RunSummary, records: RunRecords) -> Case | None:
 
     if not run.steps.mean_ms:
         return None
-    lines, facts, window = records.sources, records.facts, run.timeline
-    model, problem = _model_or_problem(lambda: None if window is None else model_of_run(records))
+    model, problem = _model_or_problem(lambda: model_of_run(records) if run.timeline else None)
+    lines, places = records.sources, records.facts.all(SiteFact)
+    made = {fact.site for fact in records.facts.all(OptimizerMadeFact)}
     return Case(
         step_ms=run.steps.mean_ms,
         device="cuda" if run.gpu or run.run.device == "cuda" else "cpu",
         cores=float((run.config.machine.get("cpu") or {}).get("usable_cores") or 0),
         phases=run.phases_ms,
         show=run,
-        trace=window,
+        trace=run.timeline,
         model=model,
         source=lambda file, line: lines.get(file, {}).get(line),
-        optimizers=_optimizers(facts),
-        through=_libraries_called(facts),
+        optimizers=tuple(Place(one.file, one.line) for one in places if one.id in made),
+        through={(one.file, one.line): one.through for one in places if one.through},
         problems=problem,
     )
 
@@ -185,23 +229,8 @@ def case_of_trace(trace: TraceAnalysis, timeline: Timeline) -> Case | None:
     if not trace.steps.mean_ms:
         return None
     model, problem = _model_or_problem(lambda: model_of_trace(timeline))
-    return Case(
-        step_ms=trace.steps.mean_ms,
-        device="cuda" if trace.source.has.device else "cpu",
-        cores=0.0,
-        trace=trace,
-        model=model,
-        problems=problem,
-    )
-
-
-def _optimizers(facts: Facts) -> tuple[Place, ...]:
-    made = {fact.site for fact in facts.all(OptimizerMadeFact)}
-    return tuple(Place(s.file, s.line) for s in facts.all(SiteFact) if s.id in made)
-
-
-def _libraries_called(facts: Facts) -> dict[tuple[str, int], str]:
-    return {(s.file, s.line): s.through for s in facts.all(SiteFact) if s.through}
+    device = "cuda" if trace.source.has.device else "cpu"
+    return Case(trace.steps.mean_ms, device, 0.0, trace=trace, model=model, problems=problem)
 
 
 def _model_or_problem(

@@ -43,25 +43,20 @@ def compatible(findings: Iterable[Finding]) -> list[Finding]:
     chosen: list[Finding] = []
     taken: set[str] = set()
     for one in findings:
-        name = one.fix.name if one.fix is not None and find_fix(one.fix.name) else None
-        if name is not None:
-            if name in taken or any(_clash(name, other) for other in taken):
+        fix = find_fix(one.fix.name) if one.fix is not None else None
+        if fix is not None:
+            bad = {fix.name, *fix.bad_with}
+            if any(other in bad or fix.name in fix_named(other).bad_with for other in taken):
                 continue
-            taken.add(name)
+            taken.add(fix.name)
         chosen.append(one)
     return chosen
-
-
-def _clash(one: str, other: str) -> bool:
-    return other in fix_named(one).bad_with or one in fix_named(other).bad_with
 
 
 def _replayed(chosen: list[Finding], case: Case) -> float | None:
     """All changes at once; None without a window, or where one of them is not a change of it."""
     predicted = [one.predicted for one in chosen if one.predicted is not None]
-    if case.model is None or case.model.step_ms <= 0:
-        return None
-    if not all(one.changes for one in predicted):
+    if case.model is None or case.model.step_ms <= 0 or not all(one.changes for one in predicted):
         return None
     changes = [change for one in predicted for change in one.changes or ()]
     return case.step_ms * float(case.model.replay(*changes).step_ms) / case.model.step_ms

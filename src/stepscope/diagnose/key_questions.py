@@ -1,6 +1,6 @@
 """The questions of a baseline analysis, answered outright."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from stepscope.diagnose.case import Case, in_ms
 from stepscope.diagnose.rules.facts import busy_share, cpu_percent, idle_share
@@ -26,6 +26,11 @@ def answer_questions(
 ) -> list[Answer]:
     """All questions, always in the same order."""
     seen = _StepShares(case)
+    titles = [one.title for one in findings[:_BOTTLENECKS]]
+    largest = "; ".join(titles) if titles else "none above 2% of a step"
+    potential = ("no known fix shortens the step", 1.0)
+    if headroom is not None:
+        potential = (headroom.text, headroom.speedup)
     return [
         _utilisation(seen),
         _gaps(seen),
@@ -34,8 +39,8 @@ def answer_questions(
         *_kernels(seen),
         _launches(seen),
         _processor(seen),
-        _bottlenecks(findings),
-        _potential(headroom),
+        Answer("What are the main bottlenecks?", largest, float(len(titles)), "findings"),
+        Answer("How much faster could a step be?", *potential, "×"),
     ]
 
 
@@ -48,6 +53,10 @@ class _StepShares:
         self.trace = case.trace if self.gpu else None
         self.steps = self.trace.steps.count if self.trace else 0
         self.busy = busy_share(case)
+        idle = {cause: ns for cause, ns in self.trace.idle_ns.items() if ns} if self.trace else {}
+        ordered = sorted(idle.items(), key=lambda item: (-item[1], item[0]))
+        # Parts of the idle time in the window, the largest first.
+        self.idle_causes = {cause: ns / sum(idle.values()) for cause, ns in ordered}
 
     def unknown(self, question: str) -> Answer:
         """No answer: there is no GPU, or it was not recorded."""
@@ -55,13 +64,6 @@ class _StepShares:
             return Answer(question, "no GPU used", status=AnswerStatus.NO_GPU)
         text = "unknown: no kernels recorded"
         return Answer(question, text, status=AnswerStatus.NOT_RECORDED)
-
-    def idle_causes(self) -> Iterator[tuple[float, str]]:
-        """Parts of the idle time in the window, the largest first."""
-        idle = {cause: ns for cause, ns in self.trace.idle_ns.items() if ns} if self.trace else {}
-        total = sum(idle.values())
-        for cause, ns in sorted(idle.items(), key=lambda item: (-item[1], item[0])):
-            yield ns / total, cause
 
 
 def _utilisation(seen: _StepShares) -> Answer:
@@ -84,7 +86,7 @@ def _gaps(seen: _StepShares) -> Answer:
         return Answer(question, f"no: idle {idle:.0%} of the step", 100 * idle, "%")
     causes = [
         f"{_CAUSES.get(cause, cause)} {share:.0%}"
-        for share, cause in seen.idle_causes()
+        for cause, share in seen.idle_causes.items()
         if share >= _NOTICEABLE
     ]
     of_it = f"; of that {', '.join(causes[:3])}" if causes else ""
@@ -129,8 +131,7 @@ def _kernels(seen: _StepShares) -> tuple[Answer, Answer]:
     if not seen.trace or not launch or not launch.kernels:
         return seen.unknown(questions[0]), seen.unknown(questions[1])
     count = launch.kernels / seen.steps
-    spent = sum(one.total_ns for one in seen.trace.kernels)
-    mean = spent / launch.kernels / 1e3
+    mean = sum(one.total_ns for one in seen.trace.kernels) / launch.kernels / 1e3
     short = launch.shorter_than_5us
     few = "" if short is None else f"; {short:.0%} are shorter than 5 µs"
     return (
@@ -144,8 +145,7 @@ def _launches(seen: _StepShares) -> Answer:
     launch = seen.trace.launch if seen.trace else None
     if not launch or seen.busy is None:
         return seen.unknown(question)
-    shares = {cause: share for share, cause in seen.idle_causes()}
-    lost = shares.get(IdleCause.HOST, 0.0) * (1 - seen.busy)
+    lost = seen.idle_causes.get(IdleCause.HOST, 0.0) * (1 - seen.busy)
     short = launch.shorter_than_launch
     kernels = "" if short is None else f"; {short:.0%} of kernels are shorter than their launch"
     word = "yes" if lost >= _NOTICEABLE else "no"
@@ -159,7 +159,7 @@ def _processor(seen: _StepShares) -> Answer:
         return Answer(question, "yes: the program computes on the CPU", 100.0, "%")
     if seen.busy is None:
         return seen.unknown(question)
-    shares = {cause: share for share, cause in seen.idle_causes()}
+    shares = seen.idle_causes
     lost = (shares.get(IdleCause.HOST, 0.0) + shares.get(IdleCause.LOADER, 0.0)) * (1 - seen.busy)
     if seen.busy >= _BUSY:
         return Answer(question, f"no: the GPU is busy {seen.busy:.0%} of the step", 100 * lost, "%")
@@ -168,16 +168,3 @@ def _processor(seen: _StepShares) -> Answer:
     word = "yes" if lost >= 0.5 else "partly" if lost >= _NOTICEABLE else "no"
     words = f"{word}: the GPU waits {lost:.0%} of the step for the host or data"
     return Answer(question, words, 100 * lost, "%")
-
-
-def _bottlenecks(findings: Sequence[Finding]) -> Answer:
-    titles = [one.title for one in findings[:_BOTTLENECKS]]
-    words = "; ".join(titles) if titles else "none above 2% of a step"
-    return Answer("What are the main bottlenecks?", words, float(len(titles)), "findings")
-
-
-def _potential(headroom: Headroom | None) -> Answer:
-    question = "How much faster could a step be?"
-    if headroom is None:
-        return Answer(question, "no known fix shortens the step", 1.0, "×")
-    return Answer(question, headroom.text, headroom.speedup, "×")

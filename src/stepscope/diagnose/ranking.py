@@ -14,6 +14,8 @@ LEAST_GAIN = 0.02
 """Of the step: what gains less is no bottleneck."""
 _WITHIN = 0.9  # gains within a tenth of each other: predictions do not tell them apart
 _UNPREDICTED = 0.5  # of what it concerns: nobody knows how much of that could be had back
+_MOST_PLACES = 6
+_MOST_EVIDENCE = 8
 _KINDS = list(ChangeKind)
 _CONFIDENCES = list(Confidence)
 
@@ -55,17 +57,18 @@ def _ease(finding: Finding) -> tuple[int, int, int, str]:
     )
 
 
-_MOST_PLACES = 6
-_MOST_EVIDENCE = 8
-
-
 def merged(findings: Iterable[Finding], case: Case, rules: Sequence[Rule]) -> list[Finding]:
     """One finding a cause: merged by rule, by fix within a group, by family, and under causes."""
     family = {rule.id: rule.family for rule in rules}
     found = _merged_by(ranked(findings), lambda one: one.id, case)
     found = _merged_by(ranked(found), _group_and_fix, case)
     found = _merged_by(ranked(found), lambda one: family.get(one.id), case)
-    return _under_causes(found, case, rules)
+    by_id = {one.id: one for one in found}
+    for rule in rules:
+        for symptom in rule.symptoms:
+            if rule.id in by_id and symptom in by_id:
+                by_id[rule.id] = _merged_into(by_id[rule.id], by_id.pop(symptom), case)
+    return list(by_id.values())
 
 
 def _merged_by(
@@ -87,29 +90,21 @@ def _merged_by(
 
 def _group_and_fix(finding: Finding) -> str | None:
     """Two findings of a group with the same fix are one cause."""
-    if finding.fix is None:
-        return None
-    return f"{finding.group} {finding.fix.name}"
-
-
-def _under_causes(findings: list[Finding], case: Case, rules: Sequence[Rule]) -> list[Finding]:
-    found = {one.id: one for one in findings}
-    for rule in rules:
-        for symptom in rule.symptoms:
-            if rule.id in found and symptom in found:
-                found[rule.id] = _merged_into(found[rule.id], found.pop(symptom), case)
-    return list(found.values())
+    return None if finding.fix is None else f"{finding.group} {finding.fix.name}"
 
 
 def _merged_into(head: Finding, other: Finding, case: Case) -> Finding:
-    """`head` with what `other` knows besides."""
+    """`head` with what `other` knows besides; of two values for one argument, the first."""
+    settings: dict[tuple[str, str], Setting] = {}
+    for one in (*head.settings, *other.settings):
+        settings.setdefault((one.owner, one.name), one)
     fixes = (*head.also, *((other.fix,) if other.fix is not None else ()), *other.also)
     own = head.fix.name if head.fix is not None else None
     share = head.share + other.share if head.id == other.id else max(head.share, other.share)
     return replace(
         head,
         advice=" ".join(_unique(*filter(None, (head.advice, other.advice)))),
-        settings=_settings_together(head.settings, other.settings),
+        settings=tuple(settings.values()),
         evidence=_unique(*head.evidence, *other.evidence)[:_MOST_EVIDENCE],
         where=_unique(*head.where, *other.where)[:_MOST_PLACES],
         predicted=_predicted_together(head, other, case),
@@ -124,25 +119,14 @@ def _predicted_together(head: Finding, other: Finding, case: Case) -> Predicted 
     if one is None or two is None:
         return one or two
     larger = one if gain_share(head) >= gain_share(other) else two
-    again = (
-        head.id != other.id
-        and _group_and_fix(head) is not None
-        and _group_and_fix(head) == _group_and_fix(other)
-    )
+    fix = _group_and_fix(head)
+    again = head.id != other.id and fix is not None and fix == _group_and_fix(other)
     if again or not one.changes or not two.changes:
         return larger
     reason = "; ".join(_unique(*filter(None, (one.reason, two.reason))))
     doubt = max(_doubt(one), _doubt(two))
     both = case.predict(*one.changes, *two.changes, reason=reason, doubt=doubt)
     return both if both is not None and both.speedup > larger.speedup else larger
-
-
-def _settings_together(*settings: tuple[Setting, ...]) -> tuple[Setting, ...]:
-    """All of them; of two values for one argument, the first."""
-    found: dict[tuple[str, str], Setting] = {}
-    for one in (setting for some in settings for setting in some):
-        found.setdefault((one.owner, one.name), one)
-    return tuple(found.values())
 
 
 def _doubt(predicted: Predicted) -> float:

@@ -60,26 +60,16 @@ def statement(source: Source, file: str, line: int) -> str | None:
         if following is None or "#" in "".join(lines) + following:
             return first
         lines.append(following)
-    joined = _joined(lines)
-    return indent + joined if _same_meaning(joined, "\n".join(lines)) else first
-
-
-def _joined(lines: list[str]) -> str:
-    """Lines of one statement as one line, brackets closed up."""
-    text = lines[0].strip()
-    for line in lines[1:]:
-        part = line.strip()
+    joined = lines[0].strip()
+    for part in (one.strip() for one in lines[1:]):
         if part.startswith((")", "]", "}")):
-            text = text.removesuffix(",") + part
+            joined = joined.removesuffix(",") + part
         else:
-            text += part if text.endswith(("(", "[", "{")) else f" {part}"
-    return text
-
-
-def _same_meaning(one: str, other: str) -> bool:
-    """Whether two texts mean the same: strings over several lines, say, cannot be joined."""
-    first, second = _parsed(one), _parsed(other)
-    return first is not None and second is not None and ast.dump(first) == ast.dump(second)
+            joined += part if joined.endswith(("(", "[", "{")) else f" {part}"
+    # Strings over several lines, say, cannot be joined.
+    whole, short = _parsed("\n".join(lines)), _parsed(joined)
+    same = whole is not None and short is not None and ast.dump(whole) == ast.dump(short)
+    return indent + joined if same else first
 
 
 def _parsed(text: str) -> ast.Module | None:
@@ -102,17 +92,17 @@ def with_trainer_settings(
     if not any(through.get(place) in TRAINER_LIBRARIES for place in places):
         return finding
     if finding.settings:
-        renamed = {f"dataloader_{one.name}": one.value for one in finding.settings}
-        return replace(finding, settings=_trainers(renamed), edit=None)
-    fix = None if finding.fix is None else fix_named(finding.fix.name)
-    if finding.fix is None or fix is None or fix.works_on is not None or device == "cpu":
+        named = [(f"dataloader_{one.name}", one.value) for one in finding.settings]
+        advice = finding.advice
+    elif finding.fix is None or device == "cpu":
         return finding  # the trainers take half precision on other devices only
-    settings = _trainers(fix.trainer_setting(finding.fix.value))
-    return replace(finding, settings=settings, advice="", edit=None) if settings else finding
-
-
-def _trainers(settings: Mapping[str, str]) -> tuple[Setting, ...]:
-    return tuple(Setting(SettingOwner.TRAINER, name, value) for name, value in settings.items())
+    else:
+        fix, advice = fix_named(finding.fix.name), ""
+        if fix.works_on is not None:
+            return finding
+        named = list(fix.trainer_setting(finding.fix.value).items())
+    settings = tuple(Setting(SettingOwner.TRAINER, name, value) for name, value in named)
+    return replace(finding, settings=settings, advice=advice, edit=None) if settings else finding
 
 
 def settings_advice(finding: Finding) -> str:

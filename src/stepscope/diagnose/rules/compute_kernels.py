@@ -10,29 +10,7 @@ from stepscope.analyze.replay.known import (
     score_rows,
 )
 from stepscope.diagnose.case import Case, in_ms, rule
-from stepscope.diagnose.rules.facts import (
-    MATRIX,
-    busy_ms,
-    category_count,
-    category_ms,
-    config,
-    fix_changes,
-    heaviest_kernels,
-    is_compiled,
-    operators,
-    operators_ms,
-    operators_of,
-    per_step,
-    predict_gain,
-    recorded_share,
-    recorded_step_ms,
-    recorded_steps,
-    replay_gains_nothing,
-    rows_ms,
-    sites,
-    step_share,
-    switches,
-)
+from stepscope.diagnose.rules import facts
 from stepscope.record.finding import (
     ChangeKind,
     Confidence,
@@ -54,39 +32,39 @@ _NEAR_CEILING = 0.5  # of the ceiling: convolutions that reach it need no other 
 )
 def cudnn_benchmark_off(case: Case) -> Iterable[Finding]:
     """Convolutions of constant shape take 20% of the step at under half of the device's limit."""
-    if switches(case).cudnn_benchmark is not False:
+    if case.switches.cudnn_benchmark is not False:
         return
-    if switches(case).cudnn_deterministic or switches(case).deterministic:
+    if case.switches.cudnn_deterministic or case.switches.deterministic:
         return
-    spent = category_ms(case, "convolution")
+    spent = facts.category_ms(case, "convolution")
     rows = [row for row in roofline_rows(case) if row.category == "convolution"]
     whole = sum(row.time_ns for row in rows)
     reached = sum((row.share or 0.0) * row.time_ns for row in rows) / whole if whole else 0
+    convolved = [row for row in roofline_rows(case) if row.name == "aten::cudnn_convolution"]
+    new_shapes = [row for row in convolved if row.calls < case.recorded_steps]  # not in every step
     if (
-        step_share(case, spent) < _LEAST_CONVOLUTION
+        case.step_share(spent) < _LEAST_CONVOLUTION
         or reached >= _NEAR_CEILING
-        or _shapes_change(case)
+        or len(new_shapes) >= _MANY_SHAPES
     ):
         return
-    changes = fix_changes(case, "cudnn_benchmark")
+    changes = facts.fix_changes(case, "cudnn_benchmark")
     reason = f"{in_ms(spent)} ms of convolutions use their fastest algorithms"
-    predicted = predict_gain(case, changes, reason, 0.9)
-    if replay_gains_nothing(case, changes, predicted):
+    predicted = facts.predict_gain(case, changes, reason, 0.9)
+    if facts.replay_gains_nothing(case, changes, predicted):
         return
     yield Finding(
         id=cudnn_benchmark_off.id,
         title="cuDNN does not benchmark its algorithms",
-        why=(
-            f"Convolutions take {step_share(case, spent):.0%} of the step at {reached:.0%} of the"
-            " GPU's limit; their shapes are constant, so one benchmark pays off."
-        ),
+        why=f"Convolutions take {case.step_share(spent):.0%} of the step at {reached:.0%} of the "
+        "GPU's limit; their shapes are constant, so one benchmark pays off.",
         advice="Set torch.backends.cudnn.benchmark = True at the start.",
-        share=step_share(case, spent),
+        share=case.step_share(spent),
         evidence=(
             Evidence("convolutions", spent, "ms"),
             Evidence("of the GPU's limit", 100 * reached, "%"),
         ),
-        where=(*sites(case, "forward")[:1], *operators_of(rows, 2)),
+        where=(*facts.sites(case, "forward")[:1], *facts.operators_of(rows, 2)),
         predicted=predicted,
         fix=FixRef("cudnn_benchmark"),
         effort=Effort.ONE_LINE,
@@ -95,53 +73,45 @@ def cudnn_benchmark_off(case: Case) -> Iterable[Finding]:
     )
 
 
-def _shapes_change(case: Case) -> bool:
-    """Whether convolutions see new shapes: several that not every step has."""
-    rows = [row for row in roofline_rows(case) if row.name == "aten::cudnn_convolution"]
-    return len([row for row in rows if row.calls < recorded_steps(case)]) >= _MANY_SHAPES
-
-
 _LEAST_LAYOUT = 0.03
 
 
 @rule("compute.layout_changes", "Kernels that only convert tensors between NCHW and NHWC.")
 def layout_changes(case: Case) -> Iterable[Finding]:
     """Layout conversions around convolutions take 3% of the step."""
-    spent, busy = category_ms(case, "layout change"), busy_ms(case)
+    spent, busy = facts.category_ms(case, "layout change"), facts.busy_ms(case)
     if (
         busy is None
-        or step_share(case, spent) < _LEAST_LAYOUT
-        or not category_ms(case, "convolution")
+        or case.step_share(spent) < _LEAST_LAYOUT
+        or not facts.category_ms(case, "convolution")
     ):
         return
-    already = any(m.memory_format == "channels_last" for m in config(case).models)
-    changes = fix_changes(case, "channels_last")
-    predicted = predict_gain(case, changes, f"saves {in_ms(spent)} ms of layout changes", 0.4)
-    if replay_gains_nothing(case, changes, predicted):
+    already = any(m.memory_format == "channels_last" for m in case.config.models)
+    changes = facts.fix_changes(case, "channels_last")
+    predicted = facts.predict_gain(case, changes, f"saves {in_ms(spent)} ms of layout changes", 0.4)
+    if facts.replay_gains_nothing(case, changes, predicted):
         return
     yield Finding(
         id=layout_changes.id,
         title="Every convolution converts NCHW to NHWC",
-        why=(
-            "Tensor cores convolve in NHWC, but the tensors are NCHW: "
-            f"{category_count(case, 'layout change'):,.0f} kernels per step only convert them, "
-            f"{step_share(case, spent):.0%} of its time."
-        ),
+        why="Tensor cores convolve in NHWC, but the tensors are NCHW: "
+        f"{facts.category_count(case, 'layout change'):,.0f} kernels per step only convert them, "
+        f"{case.step_share(spent):.0%} of its time.",
         advice=(
             "The model is already channels_last: convert its inputs with "
             "x.to(memory_format=torch.channels_last), and look for .contiguous() and .view()."
             if already
             else "Convert model and inputs to memory_format=torch.channels_last."
         ),
-        share=step_share(case, spent),
+        share=case.step_share(spent),
         evidence=(
             Evidence("layout changes", spent, "ms"),
             Evidence("of GPU time", 100 * spent / busy if busy else 0.0, "%"),
-            Evidence("kernels per step", category_count(case, "layout change")),
+            Evidence("kernels per step", facts.category_count(case, "layout change")),
         ),
         where=(
-            *sites(case, "forward")[:1],
-            *heaviest_kernels(case, lambda k: k.category == "layout change", 2),
+            *facts.sites(case, "forward")[:1],
+            *facts.heaviest_kernels(case, "layout change"),
         ),
         predicted=predicted,
         fix=None if already else FixRef("channels_last"),
@@ -158,35 +128,31 @@ _CPU_ATTENTION = r"^aten::(bmm|baddbmm|_softmax|_softmax_backward_data|masked_fi
 def naive_attention(case: Case) -> Iterable[Finding]:
     """A softmax over square scores between two matrix products takes 5% of the step."""
     if case.device == "cpu":
-        found = operators_ms(case, _CPU_ATTENTION) if attention_written_out(case) else 0.0
-        share = recorded_share(case, found)
+        found = facts.operators_ms(case, _CPU_ATTENTION) if attention_written_out(case) else 0.0
+        share = case.recorded_share(found)
         spent = share * case.step_ms
         where: tuple[Place, ...] = (Place(operator="aten::_softmax"),)
     else:
         rows = score_rows(roofline_rows(case))
-        spent, where = rows_ms(case, rows), operators_of(rows)
-        share = step_share(case, spent)
+        spent, where = facts.rows_ms(case, rows), facts.operators_of(rows)
+        share = case.step_share(spent)
     if share < _LEAST_ATTENTION:
         return
-    changes = fix_changes(case, "sdpa")
+    changes = facts.fix_changes(case, "sdpa")
     reason = f"{in_ms(spent)} ms of score kernels become one fused kernel"
-    predicted = predict_gain(case, changes, reason, 0.4)
-    if replay_gains_nothing(case, changes, predicted):
+    predicted = facts.predict_gain(case, changes, reason, 0.4)
+    if facts.replay_gains_nothing(case, changes, predicted):
         return
     yield Finding(
         id=naive_attention.id,
         title="Attention is not fused",
-        why=(
-            "Scores, mask, softmax and product each read and write a matrix quadratic in the "
-            f"sequence length: {share:.0%} of the step."
-        ),
-        advice=(
-            "Call torch.nn.functional.scaled_dot_product_attention (with is_causal or attn_mask), "
-            "or pass need_weights=False to MultiheadAttention."
-        ),
+        why="Scores, mask, softmax and product each read and write a matrix quadratic in the "
+        f"sequence length: {share:.0%} of the step.",
+        advice="Call torch.nn.functional.scaled_dot_product_attention (with is_causal or "
+        "attn_mask), or pass need_weights=False to MultiheadAttention.",
         share=share,
         evidence=(Evidence("kernels on the scores", spent, "ms"),),
-        where=(*sites(case, "forward")[:1], *where),
+        where=(*facts.sites(case, "forward")[:1], *where),
         predicted=predicted,
         fix=FixRef("sdpa"),
         kind=ChangeKind.NUMERIC,
@@ -203,33 +169,33 @@ _OF_ADAM = ("aten::sqrt", "aten::div")
 @rule("compute.unfused_pointwise", "Unfused pointwise operators, each a separate pass over memory.")
 def unfused_pointwise(case: Case) -> Iterable[Finding]:
     """Pointwise operators take 15% of the step, three or more per matrix product, uncompiled."""
-    if is_compiled(case):
+    if facts.is_compiled(case):
         return
-    spent, count, products, where = _on_cpu(case) if case.device == "cpu" else _on_gpu(case)
-    if step_share(case, spent) < _LEAST_POINTWISE or count < _CHAIN * max(products, 1.0):
+    spent, count, products, where = _pointwise(case)
+    if case.step_share(spent) < _LEAST_POINTWISE or count < _CHAIN * max(products, 1.0):
         return
     changes = (
-        fix_changes(case, "compile", "default") if case.device == "cpu" else [fuse_pointwise()]
+        facts.fix_changes(case, "compile", "default")
+        if case.device == "cpu"
+        else [fuse_pointwise()]
     )
     reason = f"{in_ms(spent)} ms of chains become one read and one write each"
-    predicted = predict_gain(case, changes, reason, 0.4)
-    if replay_gains_nothing(case, changes, predicted):
+    predicted = facts.predict_gain(case, changes, reason, 0.4)
+    if facts.replay_gains_nothing(case, changes, predicted):
         return
     yield Finding(
         id=unfused_pointwise.id,
         title="Pointwise operators are not fused",
-        why=(
-            f"{count:,.0f} pointwise operators per step take {step_share(case, spent):.0%} of it:"
-            " each reads its input from memory and writes its result back."
-        ),
+        why=f"{count:,.0f} pointwise operators per step take {case.step_share(spent):.0%} of it: "
+        "each reads its input from memory and writes its result back.",
         advice="Compile the model (torch.compile), or use the fused operator (gelu, silu, …).",
-        share=step_share(case, spent),
+        share=case.step_share(spent),
         evidence=(
             Evidence("pointwise", spent, "ms"),
             Evidence("pointwise operators per step", count),
             Evidence("matrix products per step", products),
         ),
-        where=(*sites(case, "forward")[:1], *where),
+        where=(*facts.sites(case, "forward")[:1], *where),
         predicted=predicted,
         fix=FixRef("compile", "default"),
         effort=Effort.ONE_LINE,
@@ -238,28 +204,23 @@ def unfused_pointwise(case: Case) -> Iterable[Finding]:
     )
 
 
-def _on_gpu(case: Case) -> tuple[float, float, float, tuple[Place, ...]]:
-    where = heaviest_kernels(case, lambda k: k.category == "pointwise", 2)
-    return (
-        category_ms(case, "pointwise"),
-        category_count(case, "pointwise"),
-        category_count(case, *MATRIX),
-        where,
-    )
+def _pointwise(case: Case) -> tuple[float, float, float, tuple[Place, ...]]:
+    """Ms and number of pointwise operators, number of products, per step; the heaviest.
 
-
-def _on_cpu(case: Case) -> tuple[float, float, float, tuple[Place, ...]]:
-    """Of the program's own operators: those in place, and Adam's, belong to the optimizer."""
-    known = operators(case)
-    adam = any(o.name == "aten::addcdiv_" for o in known)
-    ours = [o for o in known if is_pointwise(o.name) and not _is_optimizers(o.name, adam)]
-    recorded = recorded_step_ms(case)
-    share = per_step(case, sum(o.self_ns for o in ours)) / recorded if recorded else 0.0
-    count = max(1, recorded_steps(case))
-    products = sum(o.count for o in known if o.name in _PRODUCTS) / count
+    On the CPU of the program's own: those in place, and Adam's, belong to the optimizer.
+    """
+    if case.device != "cpu":
+        where = facts.heaviest_kernels(case, "pointwise")
+        count = facts.category_count(case, "pointwise")
+        products = facts.category_count(case, *facts.MATRIX)
+        return facts.category_ms(case, "pointwise"), count, products, where
+    known = facts.operators(case)
+    adams = _OF_ADAM if any(o.name == "aten::addcdiv_" for o in known) else ()
+    pointwise = [o for o in known if is_pointwise(o.name) and not o.name.endswith("_")]
+    ours = [o for o in pointwise if o.name not in adams]
+    inside = case.per_step(sum(o.self_ns for o in ours))
+    spent = inside / case.recorded_ms * case.step_ms if case.recorded_ms else 0.0
+    steps = max(1, case.recorded_steps)
+    products = sum(o.count for o in known if o.name in _PRODUCTS) / steps
     where = tuple(Place(operator=o.name) for o in ours[:2])
-    return share * case.step_ms, sum(o.count for o in ours) / count, products, where
-
-
-def _is_optimizers(name: str, adam: bool) -> bool:
-    return name.endswith("_") or (adam and name in _OF_ADAM)
+    return spent, sum(o.count for o in ours) / steps, products, where

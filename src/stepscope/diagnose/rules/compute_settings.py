@@ -6,30 +6,7 @@ from stepscope.analyze.replay.changes import drop_waits, remove_host, scale_kern
 from stepscope.analyze.replay.known import LATENCY_STAYS, SHORT_NS, kernel_rows
 from stepscope.analyze.replay.tasks import StretchKind, select_host, select_kernels
 from stepscope.diagnose.case import Case, rule
-from stepscope.diagnose.rules.facts import (
-    COMPUTE_PHASES,
-    batch_size,
-    busy_ms,
-    category_ms,
-    cpu_percent,
-    fix_changes,
-    kernels_per_step,
-    launch_idle_ms,
-    loaders,
-    machine_part,
-    operator_calls,
-    operators,
-    operators_ms,
-    per_step,
-    predict_gain,
-    recorded_share,
-    recorded_step_ms,
-    recorded_steps,
-    replay_gains_nothing,
-    sites,
-    step_share,
-    switches,
-)
+from stepscope.diagnose.rules import facts
 from stepscope.record.finding import (
     ChangeKind,
     Confidence,
@@ -42,7 +19,7 @@ from stepscope.record.finding import (
 
 _CHECKS = r"^aten::(isnan|ne|any|_is_any_true|is_nonzero|item|_local_scalar_dense)$"
 _TRACE_US = 80.0  # to keep a stack trace, for each gradient that is looked at: a prior
-_TRACES = 0.2  # of forward, where these were not counted
+_TRACES = 0.2  # of forward: keeping stack traces, where these were not counted
 _MOST_TRACES = 0.9
 _BETWEEN = 0.8  # of what passes between backward's operators: the looking itself, a prior
 _FILLS = r"^aten::fill_$"
@@ -52,27 +29,27 @@ _DETERMINISTIC_COST = 0.1  # of convolutions: what deterministic algorithms cost
 @rule("compute.debug_modes", "Debug modes left on: anomaly detection, deterministic algorithms.")
 def debug_modes(case: Case) -> Iterable[Finding]:
     """Anomaly detection or deterministic algorithms are on."""
-    known = switches(case)
-    if known.anomaly_detection:
+    if case.switches.anomaly_detection:
         yield _anomaly(case)
-    if known.deterministic or known.cudnn_deterministic:
-        found = _deterministic(case)
-        if found is not None:
-            yield found
+    if case.switches.deterministic or case.switches.cudnn_deterministic:
+        yield from _deterministic(case)
 
 
 def _anomaly(case: Case) -> Finding:
-    checks = recorded_share(case, operators_ms(case, _CHECKS))
-    traces = _traces(case)
-    share = min(1.0, checks + traces * step_share(case, case.phases.get("forward", 0.0)))
+    checks = case.recorded_share(facts.operators_ms(case, _CHECKS))
+    traces, forward = _TRACES, case.phases.get("forward", 0.0)
+    looked_at = [o.count for o in facts.operators(case) if o.name in ("aten::any", "aten::isnan")]
+    if looked_at and forward > 0:
+        each = max(looked_at) / max(1, case.recorded_steps)
+        traces = float(min(_MOST_TRACES, each * _TRACE_US / 1e3 / forward))
+    share = min(1.0, checks + traces * case.step_share(forward))
     changes = [
         drop_waits(phase="backward"),
         remove_host(select_host(operator=_CHECKS, phase="backward")),
         remove_host(select_host(StretchKind.GAP, StretchKind.PYTHON, phase="backward"), _BETWEEN),
         remove_host(select_host(phase="forward"), traces),
-        remove_host(
-            select_host(StretchKind.OPERATOR, phase="other"), traces
-        ),  # the loss, where it is apart
+        # The loss, where it is apart:
+        remove_host(select_host(StretchKind.OPERATOR, phase="other"), traces),
     ]
     if case.device == "cuda":
         checked = select_kernels(operator=_CHECKS, phase="backward")
@@ -80,63 +57,49 @@ def _anomaly(case: Case) -> Finding:
     return Finding(
         id=debug_modes.id,
         title="Anomaly detection is on",
-        why=(
-            "Autograd records a stack trace for every operator and checks each gradient for NaN, "
-            "blocking on the device each time."
-        ),
+        why="Autograd records a stack trace for every operator and checks each gradient for NaN, "
+        "blocking on the device each time.",
         advice="Turn torch.autograd.set_detect_anomaly off; use it only to hunt a NaN.",
         share=share,
         evidence=(
             Evidence("torch.is_anomaly_enabled()", "True"),
             Evidence("NaN checks", 100 * checks, "%"),
         ),
-        where=sites(case, "backward"),
-        predicted=predict_gain(case, changes, "no stack traces and no NaN checks", 0.4),
+        where=facts.sites(case, "backward"),
+        predicted=facts.predict_gain(case, changes, "no stack traces and no NaN checks", 0.4),
         effort=Effort.ONE_LINE,
     )
 
 
-def _traces(case: Case) -> float:
-    """The share of forward that goes into keeping stack traces."""
-    counts = [o.count for o in operators(case) if o.name in ("aten::any", "aten::isnan")]
-    forward = case.phases.get("forward", 0.0)
-    if not counts or forward <= 0:
-        return _TRACES
-    each = max(counts) / max(1, recorded_steps(case))
-    return float(min(_MOST_TRACES, each * _TRACE_US / 1e3 / forward))
-
-
-def _deterministic(case: Case) -> Finding | None:
-    fills = (
-        recorded_share(case, operators_ms(case, _FILLS)) if switches(case).deterministic else 0.0
-    )
-    slower = _DETERMINISTIC_COST * step_share(case, category_ms(case, "convolution"))
+def _deterministic(case: Case) -> Iterable[Finding]:
+    fills = 0.0
+    if case.switches.deterministic:
+        fills = case.recorded_share(facts.operators_ms(case, _FILLS))
+    slower = _DETERMINISTIC_COST * case.step_share(facts.category_ms(case, "convolution"))
     share = min(1.0, fills + slower)
     if share <= 0:
-        return None
+        return
     changes = [scale_kernels(select_kernels("convolution"), 1 - _DETERMINISTIC_COST)]
     if fills:
         changes.append(remove_host(select_host(operator=_FILLS)))
         changes.append(scale_kernels(select_kernels(operator=_FILLS), 0.0))
-    return Finding(
+    yield Finding(
         id=debug_modes.id,
         title="Deterministic algorithms are on",
         why=(
             "Convolutions and reductions cannot use their fastest algorithms"
             + (", and new tensors are filled before use." if fills else ".")
         ),
-        advice=(
-            "Leave torch.use_deterministic_algorithms and cudnn.deterministic off unless runs must "
-            "be bit-identical; torch.utils.deterministic.fill_uninitialized_memory = False stops "
-            "the filling alone."
-        ),
+        advice="Leave torch.use_deterministic_algorithms and cudnn.deterministic off unless runs "
+        "must be bit-identical; torch.utils.deterministic.fill_uninitialized_memory = False "
+        "stops the filling alone.",
         share=share,
         evidence=(
             Evidence("filling", 100 * fills, "%"),
-            Evidence("convolutions", category_ms(case, "convolution"), "ms"),
+            Evidence("convolutions", facts.category_ms(case, "convolution"), "ms"),
         ),
-        where=sites(case, "forward"),
-        predicted=predict_gain(
+        where=facts.sites(case, "forward"),
+        predicted=facts.predict_gain(
             case, changes, "faster algorithms, and no filling of new tensors", 0.8
         ),
         effort=Effort.ONE_LINE,
@@ -154,41 +117,40 @@ _CPU_BUSY = 0.8
 @rule("compute.few_threads", "torch uses few of the CPU's free cores.")
 def few_threads(case: Case) -> Iterable[Finding]:
     """A CPU program's large operators use half of the free cores or fewer."""
-    now = switches(case).threads
+    now = case.switches.threads
     if case.device != "cpu" or not now:
         return
-    free = _free_cores(case)
+    workers = max((one.num_workers or 0 for one in case.loaders), default=0)
+    physical = facts.machine_part(case, "cpu").get("physical_cores") or case.cores
+    free = min(case.cores, float(physical)) - workers
     if free < 2 or now > _FEW_OF_FREE * free:
         return
-    use = cpu_percent(case)
+    use = facts.cpu_percent(case)
     if use is not None and use >= 100 * _CPU_BUSY * case.cores:
         return
     large = _large_operator_share(case)
     if large < _LEAST_LARGE:
         return
     value = str(int(free))
-    changes = fix_changes(case, "threads", value)
+    changes = facts.fix_changes(case, "threads", value)
     reason = f"large operators run on {value} threads instead of {now}"
-    predicted = predict_gain(case, changes, reason, 0.5)
-    if replay_gains_nothing(case, changes, predicted):
+    predicted = facts.predict_gain(case, changes, reason, 0.5)
+    if facts.replay_gains_nothing(case, changes, predicted):
         return
     yield Finding(
         id=few_threads.id,
         title=f"torch uses {now} of {free:.0f} free cores"[:60],
-        why=(
-            f"{large:.0%} of the step is operators large enough to parallelise, running on "
-            f"{now} thread{'s' if now > 1 else ''}."
-        ),
-        advice=(
-            f"Call torch.set_num_threads({value}), or unset OMP_NUM_THREADS and MKL_NUM_THREADS."
-        ),
+        why=f"{large:.0%} of the step is operators large enough to parallelise, running on {now} "
+        f"thread{'s' if now > 1 else ''}.",
+        advice=f"Call torch.set_num_threads({value}), or unset OMP_NUM_THREADS and "
+        "MKL_NUM_THREADS.",
         share=large,
         evidence=(
             Evidence("threads", int(now)),
             Evidence("usable cores", case.cores),
             *((Evidence("CPU use", use, "%"),) if use is not None else ()),
         ),
-        where=sites(case, "forward"),
+        where=facts.sites(case, "forward"),
         predicted=predicted,
         fix=FixRef("threads", value),
         effort=Effort.ONE_LINE,
@@ -197,21 +159,13 @@ def few_threads(case: Case) -> Iterable[Finding]:
     )
 
 
-def _free_cores(case: Case) -> float:
-    """Physical cores without those the loader's workers take."""
-    workers = max((one.num_workers or 0 for one in loaders(case)), default=0)
-    physical = machine_part(case, "cpu").get("physical_cores") or case.cores
-    return min(case.cores, float(physical)) - workers
-
-
 def _large_operator_share(case: Case) -> float:
     """The share of the step in operators that take at least 0.1 ms each; without a window that
     of the phases that compute."""
-    if not recorded_step_ms(case):
-        computing = (case.phases.get(phase, 0.0) for phase in COMPUTE_PHASES)
-        return step_share(case, sum(computing))
-    spent = sum(o.self_ns for o in operators(case) if o.self_ns >= _LARGE_NS * o.count)
-    return float(min(1.0, spent / 1e6 / max(1, recorded_steps(case)) / recorded_step_ms(case)))
+    if not case.recorded_ms:
+        return case.step_share(sum(case.phases.get(one, 0.0) for one in facts.COMPUTE_PHASES))
+    large = (o.self_ns for o in facts.operators(case) if o.self_ns >= _LARGE_NS * o.count)
+    return case.recorded_share(case.per_step(sum(large)))
 
 
 _LEAST_LAUNCH_IDLE = 0.3
@@ -239,26 +193,23 @@ def small_batch(case: Case) -> Iterable[Finding]:
     times = 2  # doubled as long as what grows with the batch is not the whole step yet
     while times < _MOST_GROWTH and times * (case.step_ms - fixed) < case.step_ms:
         times *= 2
-    batch = batch_size(case)
+    batch = facts.batch_size(case)
     grows = times * (case.step_ms - fixed)
     larger = max(grows, case.step_ms) if case.device == "cuda" else fixed + grows
     yield Finding(
         id=small_batch.id,
         title=f"Batches of {samples:.0f} are too small for this device",
-        why=(
-            f"{step_share(case, fixed):.0%} of the step does not depend on the batch size: a larger"
-            " batch takes hardly longer."
-        ),
-        advice=(
-            "Use larger batches and adjust the learning rate, or keep them and launch the step as "
-            "a CUDA graph."
-        ),
-        share=step_share(case, fixed),
+        why=f"{case.step_share(fixed):.0%} of the step does not depend on the batch size: a "
+        "larger batch takes hardly longer.",
+        advice="Use larger batches and adjust the learning rate, or keep them and launch the "
+        "step as a CUDA graph.",
+        share=case.step_share(fixed),
         evidence=(
             Evidence("samples per step", float(samples)),
             Evidence("independent of the batch size", fixed, "ms"),
         ),
-        where=_batch_places(case),
+        where=tuple(Place(one.file, one.line) for one in case.loaders[:1] if one.file)
+        or facts.sites(case, "forward"),
         predicted=case.reach(
             larger / times, f"time for the same samples in batches {times}× as large", 0.4
         ),
@@ -272,24 +223,20 @@ def small_batch(case: Case) -> Iterable[Finding]:
 def _fixed_ms(case: Case) -> float | None:
     """The part of a step a larger batch would not lengthen; None where that is little."""
     if case.device == "cpu":
-        calls = _CALL_US * operator_calls(case) / 1e3
-        return (
-            min(calls, 0.9 * case.step_ms)
-            if step_share(case, calls) >= _LEAST_CALL_OVERHEAD
-            else None
-        )
-    busy, unfed, count = busy_ms(case), launch_idle_ms(case), kernels_per_step(case)
+        calls = _CALL_US * facts.operator_calls(case) / 1e3
+        enough = case.step_share(calls) >= _LEAST_CALL_OVERHEAD
+        return min(calls, 0.9 * case.step_ms) if enough else None
+    busy, unfed, count = (
+        facts.busy_ms(case),
+        facts.launch_idle_ms(case),
+        facts.kernels_per_step(case),
+    )
     if (
         busy is None
         or not count
-        or step_share(case, unfed) < _LEAST_LAUNCH_IDLE
+        or case.step_share(unfed) < _LEAST_LAUNCH_IDLE
         or 1e3 * busy / count > _SHORT_US
     ):
         return None
     short = sum(k.total_ns for k in kernel_rows(case) if k.total_ns < SHORT_NS * k.count)
-    return unfed + min(busy, LATENCY_STAYS * per_step(case, short))
-
-
-def _batch_places(case: Case) -> tuple[Place, ...]:
-    known = tuple(Place(one.file, one.line) for one in loaders(case)[:1] if one.file)
-    return known or sites(case, "forward")
+    return unfed + min(busy, LATENCY_STAYS * case.per_step(short))

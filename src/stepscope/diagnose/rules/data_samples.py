@@ -15,18 +15,10 @@ from stepscope.diagnose.rules.loading import (
     LOADER_TIMELINE,
     DataWait,
     Loading,
-    best_loading_fix,
-    data_wait,
-    loader_places,
     loader_setting,
     loading,
-    loading_evidence,
     part_evidence,
-    parts_evidence,
-    reading_parts,
-    reading_share,
-    with_batch_time,
-    with_part_halved,
+    waiting_because,
 )
 from stepscope.record.facts import SlotKind
 from stepscope.record.finding import ChangeKind, Confidence, Effort, Evidence, Finding
@@ -44,7 +36,7 @@ _LEAST_PART = 0.2  # of making a batch: a part that takes less is not the one to
 def loader_bound(case: Case) -> Iterable[Finding]:
     """The training process loads the batches itself, or as many workers as cores cannot keep up."""
     how = loading(case)
-    if how is not None and data_wait(case, how) is DataWait.SLOW_SAMPLES:
+    if how is not None and how.waits_because is DataWait.SLOW_SAMPLES:
         yield _of_run(case, how)
     elif case.show is None:
         yield from _of_trace(case)
@@ -52,14 +44,15 @@ def loader_bound(case: Case) -> Iterable[Finding]:
 
 def _of_run(case: Case, how: Loading) -> Finding:
     part = next((one for one in how.parts if one.share >= _LEAST_PART), None)
-    fix, predicted, kind = best_loading_fix(case, how)
+    fix, predicted, kind = how.best_fix()
     workers = fix.value if fix is not None and fix.name == "workers" else None
     if part is not None and predicted is None:
-        predicted = with_part_halved(case, how, part.name, part.share)
-    first = f", {part.name} first" if part is not None else ""
-    most = ""
-    if part is not None:  # a line's name is its place
-        place = _at(part) if part.what != SlotKind.LINE else ""
+        found = how.with_batch_time(1 - part.share / 2, f"if {part.name} took half as long")
+        predicted = found and replace(found, low=1.0)
+    first = most = ""
+    if part is not None:
+        first = f", {part.name} first"
+        place = _at(part) if part.what != SlotKind.LINE else ""  # a line's name is its place
         most = f" {part.share:.0%} of that is {part.name}{place}."
     makers = (
         f"in each of {how.workers} workers, which cannot keep up"
@@ -70,16 +63,12 @@ def _of_run(case: Case, how: Loading) -> Finding:
         id=loader_bound.id,
         title=_waits_for_loader(case),
         why=f"A batch takes {in_ms(how.batch_ms)} ms to make, {makers}.{most}",
-        advice=(
-            f"Make samples cheaper: preprocess once, before training{first}."
-            if workers
-            else f"Make samples cheaper: preprocess once, before training{first}, and keep the"
-            " result in memory or on disk."
-        ),
+        advice=f"Make samples cheaper: preprocess once, before training{first}"
+        + ("." if workers else ", and keep the result in memory or on disk."),
         settings=(loader_setting("num_workers", workers),) if workers else (),
         share=how.share,
-        evidence=(*loading_evidence(how), *parts_evidence(how)),
-        where=loader_places(how, *([part] if part else ())),
+        evidence=(*how.evidence, *part_evidence(how.parts[:3])),
+        where=how.places(*([part] if part else ())),
         predicted=predicted,
         fix=fix,
         effort=Effort.ONE_ARGUMENT if workers else Effort.FEW_LINES,
@@ -105,9 +94,7 @@ def _of_trace(case: Case) -> Iterable[Finding]:
         path, wall = case.trace.critical_path, case.trace.breakdown_ns.get("wall")
         parts = path.by_category if path else ()
         share = sum(p.ns for p in parts if p.category == "data loading") / wall if wall else None
-    if share is None:
-        return
-    if share < LEAST_GAIN or case.step_ms <= 0:
+    if share is None or share < LEAST_GAIN or case.step_ms <= 0:
         return
     reason = "workers load batches while the step computes"
     predicted = case.predict(changes.scale_phase("data_wait", 0.0), reason=reason, doubt=0.3)
@@ -117,10 +104,8 @@ def _of_trace(case: Case) -> Iterable[Finding]:
         id=loader_bound.id,
         title=_waits_for_loader(case),
         why=f"Nothing computes for {share:.0%} of the step while the loader makes a batch.",
-        advice=(
-            "Use more loader workers (num_workers) and pinned memory; `stepscope run` on the"
-            " program shows which transform or line of the dataset is slow."
-        ),
+        advice="Use more loader workers (num_workers) and pinned memory; `stepscope run` on the "
+        "program shows which transform or line of the dataset is slow.",
         share=share,
         evidence=(Evidence("data wait", share * case.step_ms, "ms per step"),),
         predicted=predicted,
@@ -137,11 +122,12 @@ def _of_trace(case: Case) -> Iterable[Finding]:
 )
 def slow_storage(case: Case) -> Iterable[Finding]:
     """The step waits for data, and reading takes 40% of making a batch."""
-    how = loading(case)
-    if how is None or data_wait(case, how) is not DataWait.SLOW_STORAGE:
+    how = waiting_because(case, DataWait.SLOW_STORAGE)
+    if how is None:
         return
-    parts, share = reading_parts(case, how), reading_share(case, how)
-    fix, predicted, kind = best_loading_fix(case, how)
+    parts = how.reading_parts
+    share = float(sum(part.share for part in parts))
+    fix, predicted, kind = how.best_fix()
     workers = fix.value if fix is not None and fix.name == "workers" else None
     if predicted is not None and workers:
         # What waits for storage needs no core: workers may do better than the replay allows.
@@ -153,23 +139,19 @@ def slow_storage(case: Case) -> Iterable[Finding]:
     yield Finding(
         id=slow_storage.id,
         title=f"Reading takes {share:.0%} of the time to make a batch",
-        why=(
-            f"Reading a sample takes {in_ms(each)} ms{_at(parts[0])}; the step waits"
-            f" {in_ms(how.wait_ms)} ms for its batch."
-        ),
-        advice=(
-            "Cache samples in memory after the first epoch, or copy the data to a local disk or"
-            " /dev/shm; pack small files into one that is read in large chunks (LMDB, HDF5, a"
-            " memory-mapped array)."
-        ),
+        why=f"Reading a sample takes {in_ms(each)} ms{_at(parts[0])}; the step waits "
+        f"{in_ms(how.wait_ms)} ms for its batch.",
+        advice="Cache samples in memory after the first epoch, or copy the data to a local disk "
+        "or /dev/shm; pack small files into one that is read in large chunks (LMDB, HDF5, a "
+        "memory-mapped array).",
         settings=(loader_setting("num_workers", workers),) if workers else (),
         share=how.share,
         evidence=(
-            *loading_evidence(how),
+            *how.evidence,
             Evidence("reading a sample", each, "ms"),
             *([Evidence("read from disk", read / 1e6, "MB")] if read is not None else ()),
         ),
-        where=loader_places(how, *parts[:2]),
+        where=how.places(*parts[:2]),
         predicted=predicted,
         fix=fix,
         effort=Effort.ONE_ARGUMENT if workers else Effort.FEW_LINES,
@@ -188,8 +170,8 @@ _BATCHED_TIME = 0.15  # of the time one by one: 0.07 to 0.27 for samples of 16 t
 )
 def tiny_samples(case: Case) -> Iterable[Finding]:
     """The step waits for batches of many samples that take microseconds each."""
-    how = loading(case)
-    if how is None or data_wait(case, how) is not DataWait.TINY_SAMPLES:
+    how = waiting_because(case, DataWait.TINY_SAMPLES)
+    if how is None:
         return
     source = how.source
     if source is None or source.ms_per_sample is None:
@@ -199,25 +181,19 @@ def tiny_samples(case: Case) -> Iterable[Finding]:
     yield Finding(
         id=tiny_samples.id,
         title=f"Python collates {batch:,} tiny samples per batch",
-        why=(
-            f"A sample takes {1e3 * source.ms_per_sample:.0f} µs, mostly call overhead;"
-            f" {collate:.0%} of a batch's {in_ms(how.batch_ms)} ms is collating."
-        ),
-        advice=(
-            "Fetch whole batches: keep the data in tensors and index them with a batch of indices,"
-            " through the dataset's `__getitems__` or a BatchSampler as `sampler` with"
-            " batch_size=None. Workers help little: handing batches over costs as much."
-        ),
+        why=f"A sample takes {1e3 * source.ms_per_sample:.0f} µs, mostly call overhead; "
+        f"{collate:.0%} of a batch's {in_ms(how.batch_ms)} ms is collating.",
+        advice="Fetch whole batches: keep the data in tensors and index them with a batch of "
+        "indices, through the dataset's `__getitems__` or a BatchSampler as `sampler` with "
+        "batch_size=None. Workers help little: handing batches over costs as much.",
         share=how.share,
         evidence=(
-            *loading_evidence(how),
+            *how.evidence,
             Evidence("sample", 1e3 * source.ms_per_sample, "µs"),
             Evidence("collating", 100 * collate, "% of a batch"),
         ),
-        where=loader_places(how, source),
-        predicted=with_batch_time(
-            case,
-            how,
+        where=how.places(source),
+        predicted=how.with_batch_time(
             _BATCHED_TIME,
             "a batch fetched at once takes about a seventh of the time (rule of thumb)",
         ),
@@ -251,23 +227,16 @@ def gpu_augmentation(case: Case) -> Iterable[Finding]:
     yield Finding(
         id=gpu_augmentation.id,
         title=f"{share:.0%} of loading could run on the GPU",
-        why=(
-            f"Even with a worker on each of {how.cores} cores a batch arrives every"
-            f" {in_ms(how.batch_ms / how.cores)} ms; the rest of the step takes"
-            f" {in_ms(how.compute_ms)} ms. {names} can run on whole batches on the GPU."
-        ),
-        advice=(
-            f"Decode and crop in the dataset; apply {names} to the whole batch on the GPU"
-            " (torchvision.transforms.v2 and kornia take CUDA batches)."
-        ),
+        why=f"Even with a worker on each of {how.cores} cores a batch arrives every "
+        f"{in_ms(how.batch_ms / how.cores)} ms; the rest of the step takes "
+        f"{in_ms(how.compute_ms)} ms. {names} can run on whole batches on the GPU.",
+        advice=f"Decode and crop in the dataset; apply {names} to the whole batch on the GPU "
+        "(torchvision.transforms.v2 and kornia take CUDA batches).",
         share=how.share * share,
-        evidence=(
-            *loading_evidence(how),
-            *part_evidence(parts[:3]),
-        ),
-        where=loader_places(how, *parts[:2]),
-        predicted=with_batch_time(
-            case, how, 1 - share, f"{names} move to the GPU, where they take next to no time"
+        evidence=(*how.evidence, *part_evidence(parts[:3])),
+        where=how.places(*parts[:2]),
+        predicted=how.with_batch_time(
+            1 - share, f"{names} move to the GPU, where they take next to no time"
         ),
         kind=ChangeKind.NUMERIC,
         confidence=Confidence.MEDIUM,

@@ -5,26 +5,14 @@ from collections.abc import Iterable
 from stepscope.analyze.replay.tasks import HAND_OVER_MS_PER_MB, RECYCLED_SHARE, WORKER_MS_PER_MB
 from stepscope.diagnose.case import Case, in_ms, rule
 from stepscope.diagnose.ranking import LEAST_GAIN
-from stepscope.diagnose.rules.facts import (
-    COMPUTE_PHASES,
-    category_places,
-    fix_changes,
-    in_s,
-    switches,
-    time_spent,
-)
+from stepscope.diagnose.rules import facts
 from stepscope.diagnose.rules.loading import (
     LOADER_TIMELINE,
     DataWait,
     Loading,
-    data_wait,
-    draws_randomly,
-    epochs,
-    loader_places,
     loader_setting,
     loading,
-    loading_evidence,
-    more_workers,
+    waiting_because,
 )
 from stepscope.record.finding import (
     ChangeKind,
@@ -41,24 +29,22 @@ from stepscope.record.fix import FixState
 @rule("data.too_few_workers", "Too few workers make the batches.", timeline=LOADER_TIMELINE)
 def too_few_workers(case: Case) -> Iterable[Finding]:
     """The workers set the pace, and there are cores for more."""
-    how = loading(case)
-    if how is None or data_wait(case, how) is not DataWait.FEW_WORKERS:
+    how = waiting_because(case, DataWait.FEW_WORKERS)
+    if how is None:
         return
-    count, predicted = more_workers(case, how)
+    count, predicted = how.more_workers()
     count = max(count, how.workers + 1)
-    random = draws_randomly(case, how)
+    random = how.draws_randomly
     yield Finding(
         id=too_few_workers.id,
-        title=f"{_workers(how.workers)} cannot keep up with the step",
-        why=(
-            f"A worker takes {in_ms(how.batch_ms)} ms per batch, the rest of the step "
-            f"{in_ms(how.compute_ms)} ms."
-        ),
+        title=f"{_counted(how.workers, 'worker')} cannot keep up with the step",
+        why=f"A worker takes {in_ms(how.batch_ms)} ms per batch, the rest of the step "
+        f"{in_ms(how.compute_ms)} ms.",
         advice="Random augmentations will differ." if random else "",
         settings=(loader_setting("num_workers", count),),
         share=how.share,
-        evidence=loading_evidence(how),
-        where=loader_places(how),
+        evidence=how.evidence,
+        where=how.places(),
         predicted=predicted,
         fix=FixRef("workers", str(count)),
         effort=Effort.ONE_ARGUMENT,
@@ -67,12 +53,8 @@ def too_few_workers(case: Case) -> Iterable[Finding]:
     )
 
 
-def _workers(count: int) -> str:
-    return f"{count} worker{'s' if count != 1 else ''}"
-
-
-def _cores(count: int) -> str:
-    return f"{count} core{'s' if count != 1 else ''}"
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 _MOST_WORKERS_A_CORE = 1.5  # below that, waiting for storage can be worth it
@@ -88,38 +70,31 @@ def too_many_workers(case: Case) -> Iterable[Finding]:
         or how.workers <= max(_MOST_WORKERS_A_CORE * case.cores, how.most)
     ):
         return
-    starts = time_spent(case, "epoch_start")
-    started = starts.share if starts is not None else 0.0
-    taken = max(how.share, _taken(case, how))
+    starts = facts.time_spent(case, "epoch_start")
+    started, start_s = (starts.share, starts.seconds) if starts is not None else (0.0, 0.0)
+    taken = how.share
+    if case.device == "cpu":  # making batches takes cores from the step
+        taken = max(taken, case.step_share(how.batch_ms / how.cores))
     if max(taken, started) < LEAST_GAIN:
         return
-    count = how.needed
-    start_s = starts.seconds if starts is not None else 0.0
     yield Finding(
         id=too_many_workers.id,
-        title=f"{how.workers} workers share {_cores(how.cores)}",
+        title=f"{how.workers} workers share {_counted(how.cores, 'core')}",
         why=(
             f"A batch takes {in_ms(how.batch_ms)} ms of a core that other workers need too"
-            + (f"; starting workers took {in_s(start_s)}." if started >= LEAST_GAIN else ".")
+            + (f"; starting workers took {facts.in_s(start_s)}." if started >= LEAST_GAIN else ".")
         ),
         advice="More workers than cores only take turns.",
-        settings=(loader_setting("num_workers", count),),
+        settings=(loader_setting("num_workers", how.needed),),
         share=max(taken, started),
-        evidence=(*loading_evidence(how), Evidence("starting workers", start_s, "s per run")),
-        where=loader_places(how),
+        evidence=(*how.evidence, Evidence("starting workers", start_s, "s per run")),
+        where=how.places(),
         effort=Effort.ONE_ARGUMENT,
         confidence=Confidence.HIGH
         if how.workers >= 2 * _MOST_WORKERS_A_CORE * case.cores
         else Confidence.MEDIUM,
         scope=Scope.STEP if taken >= started else Scope.RUN,
     )
-
-
-def _taken(case: Case, how: Loading) -> float:
-    """The part of the cores' time that making batches takes from a step computed on them."""
-    if case.device != "cpu":
-        return 0.0
-    return min(1.0, how.batch_ms / (how.cores * case.step_ms))
 
 
 @rule(
@@ -132,10 +107,10 @@ def no_persistent_workers(case: Case) -> Iterable[Finding]:
     how = loading(case)
     if how is None or not how.workers or how.loader.persistent_workers:
         return
-    if data_wait(case, how) is DataWait.RESTARTED_WORKERS:
-        yield _in_steps(case, how)
+    if how.waits_because is DataWait.RESTARTED_WORKERS:
+        yield _restarted_in_steps(how)
         return
-    starts, rounds = time_spent(case, "epoch_start"), epochs(case)
+    starts, rounds = facts.time_spent(case, "epoch_start"), how.epochs
     if starts is None or rounds < 2:
         return
     # The first epoch starts its workers in any case, and waits for its first batch.
@@ -145,11 +120,9 @@ def no_persistent_workers(case: Case) -> Iterable[Finding]:
     yield Finding(
         id=no_persistent_workers.id,
         title=f"Each of {rounds} epochs restarts the workers",
-        why=(
-            f"Training stops for {in_ms(1e3 * starts.seconds / rounds)} ms at the start of each"
-            f" epoch, {in_s(starts.seconds)} per run."
-        ),
-        advice=f"This run would be {in_s(saved)} shorter.",
+        why=f"Training stops for {in_ms(1e3 * starts.seconds / rounds)} ms at the start of each "
+        f"epoch, {facts.in_s(starts.seconds)} per run.",
+        advice=f"This run would be {facts.in_s(saved)} shorter.",
         settings=(loader_setting("persistent_workers", True),),
         share=saved / starts.run_s,
         evidence=(
@@ -158,29 +131,25 @@ def no_persistent_workers(case: Case) -> Iterable[Finding]:
             Evidence("workers", how.workers),
             Evidence("run without recording", starts.run_s, "s"),
         ),
-        where=(*loader_places(how), *category_places(case, "epoch_start")),
+        where=(*how.places(), *facts.category_places(case, "epoch_start")),
         fix=FixRef("persistent"),
         effort=Effort.ONE_ARGUMENT,
         scope=Scope.RUN,
     )
 
 
-def _in_steps(case: Case, how: Loading) -> Finding:
+def _restarted_in_steps(how: Loading) -> Finding:
     return Finding(
         id=no_persistent_workers.id,
         title="Every step restarts the data loader's workers",
-        why=(
-            f"Most steps create a new iterator: each starts {_workers(how.workers)} for one batch"
-            f" and waits {in_ms(how.wait_ms)} ms."
-        ),
-        advice=(
-            "Create one iterator before the loop (`batches = iter(loader)`) and call"
-            " `next(batches)` in it; create a new one when it is exhausted."
-        ),
+        why=f"Most steps create a new iterator: each starts {_counted(how.workers, 'worker')} for "
+        f"one batch and waits {in_ms(how.wait_ms)} ms.",
+        advice="Create one iterator before the loop (`batches = iter(loader)`) and call "
+        "`next(batches)` in it; create a new one when it is exhausted.",
         share=how.share,
-        evidence=(*loading_evidence(how), Evidence("iterators created", epochs(case))),
-        where=(*category_places(case, "epoch_start"), *loader_places(how)),
-        predicted=case.reach(
+        evidence=(*how.evidence, Evidence("iterators created", how.epochs)),
+        where=(*facts.category_places(how.case, "epoch_start"), *how.places()),
+        predicted=how.case.reach(
             max(how.compute_ms, how.batch_ms / how.workers),
             "persistent workers load batches while the step computes",
             doubt=0.3,
@@ -200,26 +169,26 @@ _BETTER_PREFETCH = 4
 )
 def no_prefetch(case: Case) -> Iterable[Finding]:
     """The step waits for late batches although its workers keep up on average."""
-    how = loading(case)
-    if how is None or data_wait(case, how) is not DataWait.LATE_BATCHES:
+    how = waiting_because(case, DataWait.LATE_BATCHES)
+    if how is None:
         return
     ahead = how.loader.prefetch_factor or _DEFAULT_PREFETCH
-    late_ms = how.wait_ms - _hand_over_ms(case)
+    loader = getattr(getattr(case.model, "tasks", None), "loader", None)
+    # What taking over a ready batch costs cannot be saved by prefetching.
+    late_ms = how.wait_ms - (0.0 if loader is None else float(loader.hand_over_ms))
     if ahead > _DEFAULT_PREFETCH or not how.batch_ms or late_ms < LEAST_GAIN * case.step_ms:
         return
     yield Finding(
         id=no_prefetch.id,
         title=f"Workers prefetch only {ahead} batch{'es' if ahead != 1 else ''} each",
-        why=(
-            f"{_workers(how.workers)} could deliver a batch every"
-            f" {in_ms(how.batch_ms / how.workers)} ms, yet the step waits {in_ms(late_ms)} ms for"
-            " late ones."
-        ),
+        why=f"{_counted(how.workers, 'worker')} could deliver a batch every "
+        f"{in_ms(how.batch_ms / how.workers)} ms, yet the step waits {in_ms(late_ms)} ms for late "
+        "ones.",
         advice="It needs memory for the batches kept ready.",
         settings=(loader_setting("prefetch_factor", _BETTER_PREFETCH),),
         share=late_ms / case.step_ms,
-        evidence=(*loading_evidence(how), Evidence("batches prefetched", ahead, "per worker")),
-        where=loader_places(how),
+        evidence=(*how.evidence, Evidence("batches prefetched", ahead, "per worker")),
+        where=how.places(),
         predicted=case.reach(
             case.step_ms - late_ms * (0.9 if ahead < _DEFAULT_PREFETCH else 0.5),
             "prefetched batches cover late ones",
@@ -228,12 +197,6 @@ def no_prefetch(case: Case) -> Iterable[Finding]:
         effort=Effort.ONE_ARGUMENT,
         confidence=Confidence.MEDIUM if ahead < _DEFAULT_PREFETCH else Confidence.LOW,
     )
-
-
-def _hand_over_ms(case: Case) -> float:
-    """What taking over a ready batch costs per step, which prefetching cannot save; 0: unknown."""
-    loader = getattr(getattr(case.model, "tasks", None), "loader", None)
-    return 0.0 if loader is None else float(loader.hand_over_ms)
 
 
 _LARGE_MB = 1.0
@@ -253,7 +216,7 @@ def fresh_memory(case: Case) -> Iterable[Finding]:
     if any(one.name == "recycle" and one.state is FixState.APPLIED for one in run.fixes):
         return
     predicted = case.predict(
-        *(fix_changes(case, "recycle") or ()),
+        *(facts.fix_changes(case, "recycle") or ()),
         reason="workers write batches into memory that is already mapped",
         doubt=0.5,
     )
@@ -262,18 +225,14 @@ def fresh_memory(case: Case) -> Iterable[Finding]:
     yield Finding(
         id=fresh_memory.id,
         title=f"Workers allocate {mb:.3g} MB of shared memory per batch",
-        why=(
-            f"Estimated from other machines: {in_ms(mb * WORKER_MS_PER_MB)} ms in the worker and"
-            f" {in_ms(mb * HAND_OVER_MS_PER_MB)} ms in the training process per batch;"
-            f" {1 - RECYCLED_SHARE:.0%} of both can be saved."
-        ),
-        advice=(
-            "Run with --fix recycle, or write a collate_fn that stacks samples into shared tensors"
-            " and reuses them."
-        ),
+        why=f"Estimated from other machines: {in_ms(mb * WORKER_MS_PER_MB)} ms in the worker and "
+        f"{in_ms(mb * HAND_OVER_MS_PER_MB)} ms in the training process per batch; "
+        f"{1 - RECYCLED_SHARE:.0%} of both can be saved.",
+        advice="Run with --fix recycle, or write a collate_fn that stacks samples into shared "
+        "tensors and reuses them.",
         share=1 - 1 / predicted.speedup,
-        evidence=(*loading_evidence(how), Evidence("batch", mb, "MB")),
-        where=loader_places(how),
+        evidence=(*how.evidence, Evidence("batch", mb, "MB")),
+        where=how.places(),
         predicted=predicted,
         fix=FixRef("recycle"),
         confidence=Confidence.MEDIUM,
@@ -286,13 +245,13 @@ _MOST_THREADS_A_CORE = 1.25
 @rule("data.cpu_oversubscribed", "More compute threads than cores.", timeline=LOADER_TIMELINE)
 def cpu_oversubscribed(case: Case) -> Iterable[Finding]:
     """torch has more threads than cores, and the CPU does 2% of the step or more."""
-    threads, cores = switches(case).threads, max(1, int(case.cores))
+    threads, cores = case.switches.threads, max(1, int(case.cores))
     if case.cores <= 0 or threads <= _MOST_THREADS_A_CORE * cores or case.step_ms <= 0:
         return
     how = loading(case)
     busy_ms = how.wait_ms if how is not None and not how.workers else 0.0
     if case.device == "cpu":
-        busy_ms += sum(case.phases.get(phase) or 0.0 for phase in COMPUTE_PHASES)
+        busy_ms += sum(case.phases.get(phase) or 0.0 for phase in facts.COMPUTE_PHASES)
     share = min(1.0, busy_ms / case.step_ms)
     if share < LEAST_GAIN:
         return
@@ -300,14 +259,10 @@ def cpu_oversubscribed(case: Case) -> Iterable[Finding]:
     count = max(1, cores - workers)
     yield Finding(
         id=cpu_oversubscribed.id,
-        title=f"{threads} threads share {_cores(cores)}",
-        why=(
-            "Each operator is split over all threads and ends with the slowest, which has to wait"
-            " for a core."
-        ),
-        advice=(
-            f"Call torch.set_num_threads({count}) at the start, or set OMP_NUM_THREADS={count}."
-        ),
+        title=f"{threads} threads share {_counted(cores, 'core')}",
+        why="Each operator is split over all threads and ends with the slowest, which has to "
+        "wait for a core.",
+        advice=f"Call torch.set_num_threads({count}) at the start, or set OMP_NUM_THREADS={count}.",
         share=share,
         evidence=(
             Evidence("torch threads", threads),

@@ -3,24 +3,19 @@ whole.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from stepscope.analyze.replay.changes import Change, scale_host
-from stepscope.analyze.replay.known import device_limits, kernel_rows
-from stepscope.analyze.replay.tasks import BARE_HOST_SHARE, select_host
-from stepscope.analyze.run.document import GpuTotals, HotSite, Loader, ProgramConfig
+from stepscope.analyze.replay.known import kernel_rows
+from stepscope.analyze.replay.tasks import BARE_HOST_SHARE, StretchKind, select_host
 from stepscope.analyze.timeline.host import HostEntry
-from stepscope.analyze.timeline.kernels import Kernel
-from stepscope.analyze.timeline.roofline.ceilings import datasheet_ceilings
 from stepscope.analyze.timeline.roofline.rates import OperatorRate
 from stepscope.diagnose.case import Case
 from stepscope.fixes.registry import fix_named
-from stepscope.record.facts import Switches
 from stepscope.record.finding import Place, Predicted
 from stepscope.record.kinds import IdleCause
-from stepscope.record.timeline import DeviceInfo
 
 MAX_STRETCH = 1.8
 """How much recording without shapes stretches host time at most, as seen; it leaves device time
@@ -28,43 +23,13 @@ alone."""
 _OTHER_IDLE = (IdleCause.SYNCHRONISATION, IdleCause.COPY, IdleCause.OTHER_RANKS)
 _FRAME = re.compile(r"^(?P<file>.+)\((?P<line>\d+)\): ")
 COMPUTE_PHASES = ("forward", "backward", "optimizer")
-
-
-def recorded_steps(case: Case) -> int:
-    """Steps in the window; 0 without one."""
-    return case.trace.steps.count if case.trace else 0
-
-
-def per_step(case: Case, ns: float | None) -> float:
-    """Nanoseconds of the whole window as ms of a step."""
-    count = recorded_steps(case)
-    return (ns or 0.0) / count / 1e6 if count else 0.0
-
-
-def recorded_step_ms(case: Case) -> float:
-    """The mean step in the window, slowed by recording; 0 without one."""
-    return case.trace.steps.mean_ms if case.trace else 0.0
-
-
-def recorded_share(case: Case, ms: float) -> float:
-    """As a share of the recorded step, at most 1; 0 without a window."""
-    recorded = recorded_step_ms(case)
-    return min(1.0, ms / recorded) if recorded else 0.0
+PYTHON_STRETCHES = (StretchKind.GAP, StretchKind.PYTHON, StretchKind.ANNOTATION)
+"""Of the host: what passes between operators."""
 
 
 def batch_size(case: Case) -> int | None:
     """Of the program's first loader; None where it has none or batches itself."""
-    return next((loader.batch_size or None for loader in loaders(case)), None)
-
-
-def loaders(case: Case) -> Sequence[Loader]:
-    """The program's loaders; none for a trace alone."""
-    return case.show.loaders if case.show else ()
-
-
-def step_share(case: Case, ms: float) -> float:
-    """As a share of the step, at most 1."""
-    return min(1.0, max(0.0, ms / case.step_ms)) if case.step_ms > 0 else 0.0
+    return next((loader.batch_size or None for loader in case.loaders), None)
 
 
 def _device_parts(case: Case) -> tuple[int, int] | None:
@@ -77,13 +42,13 @@ def _device_parts(case: Case) -> tuple[int, int] | None:
 def busy_ms(case: Case) -> float | None:
     """How long the device works for a step; None without one."""
     parts = _device_parts(case)
-    return None if parts is None else per_step(case, parts[0] - parts[1])
+    return None if parts is None else case.per_step(parts[0] - parts[1])
 
 
 def busy_share(case: Case) -> float | None:
     """The part of a step the GPU works, by the run's own clock, else by the window; None where
     neither saw it."""
-    gpu = gpu_totals(case)
+    gpu = case.gpu
     if gpu is not None and gpu.busy_fraction is not None:
         return gpu.busy_fraction
     parts = _device_parts(case) if case.device == "cuda" else None
@@ -106,22 +71,18 @@ def exposed_copy_share(case: Case) -> float | None:
     return (parts.get("exposed_copy") or 0) / wall if wall else None
 
 
-def idle_ms(case: Case, cause: IdleCause) -> float:
-    """The device's idle time of one cause, as recorded."""
-    return per_step(case, case.trace.idle_ns.get(cause)) if case.trace else 0.0
-
-
 def launch_idle_ms(case: Case) -> float:
     """How long the device waits in a bare step because the host is slow to launch.
 
     Of a run: what its own clocks leave after the device's work and what else it waits for.
     """
-    busy, recorded = busy_ms(case), idle_ms(case, IdleCause.HOST)
+    busy, idle_ns = busy_ms(case), case.trace.idle_ns if case.trace else {}
+    recorded = case.per_step(idle_ns.get(IdleCause.HOST))
     if busy is None or recorded <= 0:
         return 0.0
     if case.show is None:
         return recorded
-    elsewhere = sum(idle_ms(case, cause) for cause in _OTHER_IDLE)
+    elsewhere = sum(case.per_step(idle_ns.get(cause)) for cause in _OTHER_IDLE)
     left = case.step_ms - busy - case.phases.get("data_wait", 0.0) - elsewhere
     return min(recorded, max(0.0, left))
 
@@ -142,7 +103,7 @@ def host_and_device_close(case: Case) -> bool:
 
 def kernels_per_step(case: Case) -> float:
     """Kernels launched for a step."""
-    steps = recorded_steps(case)
+    steps = case.recorded_steps
     return case.trace.launch.kernels / steps if case.trace and steps else 0.0
 
 
@@ -160,25 +121,20 @@ def operator_calls(case: Case) -> float:
     """Operators called in a step, nested ones too."""
     threads = case.trace.host.threads if case.trace and case.trace.host else ()
     calls = sum(thread.events.get("operators", 0) for thread in threads)
-    return calls / recorded_steps(case) if recorded_steps(case) else 0.0
+    return calls / case.recorded_steps if case.recorded_steps else 0.0
 
 
 def operators_ms(case: Case, pattern: str) -> float:
     """Host time of a recorded step in operators whose name matches, their own."""
     found = re.compile(pattern).search
-    return per_step(case, sum(o.self_ns for o in operators(case) if found(o.name)))
+    return case.per_step(sum(o.self_ns for o in operators(case) if found(o.name)))
 
 
 def python_ms(case: Case) -> float:
     """What of a recorded step passes in Python, between operators."""
     path = case.trace.critical_path if case.trace else None
     kinds = path.by_category if path else ()
-    return per_step(case, sum(k.ns for k in kinds if k.category in ("python", "unrecorded")))
-
-
-def gpu_totals(case: Case) -> GpuTotals | None:
-    """What the GPU did during the run; None without one, and for a trace alone."""
-    return case.show.gpu if case.show else None
+    return case.per_step(sum(k.ns for k in kinds if k.category in ("python", "unrecorded")))
 
 
 def cpu_percent(case: Case) -> float | None:
@@ -186,43 +142,21 @@ def cpu_percent(case: Case) -> float | None:
     return case.show.host.cpu_percent if case.show and case.show.host else None
 
 
-def switches(case: Case) -> Switches:
-    """torch's global switches; unset ones for a trace alone."""
-    found = case.show.config.switches if case.show else None
-    return found or Switches(threads=0)
-
-
-def config(case: Case) -> ProgramConfig:
-    """What the program is set to; empty for a trace alone."""
-    return case.show.config if case.show else ProgramConfig(environment={}, machine={})
-
-
 def machine_part(case: Case, part: str) -> Mapping[str, Any]:
     """The machine's `cpu` or `memory`, or its first of `gpus`; empty where not known."""
-    found = config(case).machine.get(part) or {}
+    found = case.config.machine.get(part) or {}
     return (found[0] or {}) if isinstance(found, list) else found
 
 
 def is_compiled(case: Case) -> bool:
     """Whether the program compiles its model."""
-    return bool(config(case).compile) or any(m.compiled for m in config(case).models)
-
-
-def uses_cuda_graphs(case: Case) -> bool:
-    """Whether most kernels already come from CUDA graphs."""
-    launch = case.trace.launch if case.trace else None
-    return launch is not None and 2 * launch.graph_kernels > launch.kernels
+    return bool(case.config.compile) or any(m.compiled for m in case.config.models)
 
 
 def sites(case: Case, *phases: str) -> tuple[Place, ...]:
     """The user's lines where these phases (none: all that compute) begin, costliest first."""
     wanted = phases or COMPUTE_PHASES
-    return tuple(Place(s.file, s.line) for s in hot_sites(case) if s.what in wanted)[:3]
-
-
-def hot_sites(case: Case) -> Sequence[HotSite]:
-    """The user's lines by phase, costliest first; none for a trace alone."""
-    return case.show.sites if case.show else ()
+    return tuple(Place(s.file, s.line) for s in case.sites if s.what in wanted)[:3]
 
 
 def python_hotspots(case: Case, most: int = 3) -> tuple[Place, ...]:
@@ -247,33 +181,23 @@ _USUAL_STRETCH = 1.7  # times longer does host time usually seem in a recording 
 
 def category_ms(case: Case, *categories: str) -> float:
     """Device time of a step in kernels of these categories."""
-    return per_step(case, sum(k.total_ns for k in kernel_rows(case) if k.category in categories))
+    return case.per_step(sum(k.total_ns for k in kernel_rows(case) if k.category in categories))
 
 
 def category_count(case: Case, *categories: str) -> float:
     """Kernels of these categories in a step."""
     counted = sum(k.count for k in kernel_rows(case) if k.category in categories)
-    return counted / recorded_steps(case) if recorded_steps(case) else 0.0
-
-
-def flops_rates(case: Case) -> Mapping[str, float]:
-    """FLOP/s by dtype that the device can do; empty where not known."""
-    known = device_limits(case).flops_per_s if case.device == "cuda" else {}
-    name = case.trace.source.device if case.trace else None
-    said = datasheet_ceilings(DeviceInfo(0, name)) if name else None
-    return known or (said.flops_per_s if said else {})
+    return counted / case.recorded_steps if case.recorded_steps else 0.0
 
 
 def rows_ms(case: Case, rows: Iterable[OperatorRate]) -> float:
     """Device time of a step in some operators."""
-    return per_step(case, sum(row.time_ns for row in rows))
+    return case.per_step(sum(row.time_ns for row in rows))
 
 
-def heaviest_kernels(
-    case: Case, select: Callable[[Kernel], bool], most: int = 3
-) -> tuple[Place, ...]:
-    """The heaviest kernels that are selected, as places."""
-    return tuple(Place(kernel=k.name) for k in kernel_rows(case) if select(k))[:most]
+def heaviest_kernels(case: Case, category: str) -> tuple[Place, ...]:
+    """The two heaviest kernels of a category, as places."""
+    return tuple(Place(kernel=k.name) for k in kernel_rows(case) if k.category == category)[:2]
 
 
 def operators_of(rows: Iterable[OperatorRate], most: int = 3) -> tuple[Place, ...]:
@@ -292,14 +216,16 @@ def predict_gain(
 ) -> Predicted | None:
     """The step with changes; None where they gain nothing or nothing is known.
 
-    A trace alone has stretched host time: there both replays take it as so much too long.
+    A trace alone has stretched host time, more where shapes were recorded too: there both replays
+    take it as so much too long.
     """
     if changes is None or case.model is None:
         return None
     asked = tuple(changes)
     if case.show is not None:
         return case.predict(*asked, reason=reason, doubt=doubt)
-    stretched = _stretched(case)
+    shapes = case.trace is not None and case.trace.source.has.shapes
+    stretched = 1 / BARE_HOST_SHARE if shapes else _USUAL_STRETCH
     shrink = scale_host(select_host(), 1 / stretched)
     before = case.model.replay(shrink).step_ms
     if before <= 0:
@@ -307,12 +233,6 @@ def predict_gain(
     after = case.model.replay(shrink, *asked).step_ms
     reason += f" (assuming recording slowed the host {stretched:.1f}×)"
     return case.reach(case.step_ms * after / before, reason, doubt, case.model.error)
-
-
-def _stretched(case: Case) -> float:
-    """How many times longer host time seems in a trace: more where shapes were recorded too."""
-    shapes = case.trace is not None and case.trace.source.has.shapes
-    return 1 / BARE_HOST_SHARE if shapes else _USUAL_STRETCH
 
 
 def replay_gains_nothing(
@@ -348,14 +268,9 @@ class TimeSpent:
 _LOOP = ("warmup", "training", "inference", "batches", "evaluation", "checkpoint", "epoch_start")
 
 
-def seconds_by_category(case: Case) -> Mapping[str, float]:
-    """Seconds by category; empty for a trace alone."""
-    return case.show.account_s if case.show else {}
-
-
 def time_spent(case: Case, *categories: str) -> TimeSpent | None:
     """What these took; None where nothing is known of the whole run."""
-    seconds = seconds_by_category(case)
+    seconds = case.show.account_s if case.show else {}
     run_s = sum(value for name, value in seconds.items() if name != "window")
     if run_s <= 0:
         return None
@@ -366,18 +281,13 @@ def time_spent(case: Case, *categories: str) -> TimeSpent | None:
 
 def site_count(case: Case, what: str) -> int:
     """How often lines that do this were seen to."""
-    return sum(site.count for site in hot_sites(case) if site.what == what)
+    return sum(site.count for site in case.sites if site.what == what)
 
 
 def category_places(case: Case, category: str) -> tuple[Place, ...]:
     """The line behind a category of the run."""
     known = case.show.account_places.get(category) if case.show else None
     return (Place(known.file, known.line),) if known and known.file else ()
-
-
-def run_steps(case: Case) -> int:
-    """All steps of the run."""
-    return case.show.steps.count if case.show else 0
 
 
 def in_s(value: float) -> str:

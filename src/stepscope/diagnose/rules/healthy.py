@@ -4,13 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from stepscope.analyze.replay.known import kernel_rows
 from stepscope.diagnose.case import Case, rule
-from stepscope.diagnose.rules.facts import (
-    exposed_copy_share,
-    gpu_totals,
-    idle_share,
-    loaders,
-    per_step,
-)
+from stepscope.diagnose.rules import facts
 from stepscope.record.finding import ChangeKind, Confidence, Effort, Evidence, Finding
 from stepscope.record.kinds import IdleCause
 
@@ -47,10 +41,8 @@ def device_limit(case: Case) -> Iterable[Finding]:
         yield Finding(
             id=device_limit.id,
             title=f"The step runs at {reached:.0%} of the device's limit",
-            why=(
-                f"At these shapes and precision, its kernels would take {limit_ms:.3g} ms at the "
-                f"device's peak rates; the step takes {case.step_ms:.3g} ms."
-            ),
+            why=f"At these shapes and precision, its kernels would take {limit_ms:.3g} ms at the "
+            f"device's peak rates; the step takes {case.step_ms:.3g} ms.",
             advice="The rest is idle time and kernels below their peak.",
             share=0.0,
             evidence=(
@@ -80,22 +72,22 @@ def device_limit_ms(case: Case) -> float | None:
     busy = sum(kernel.total_ns for kernel in kernel_rows(case))
     if not busy or known < _KNOWN * busy:
         return None
-    return per_step(case, least + max(0.0, busy - known))
+    return case.per_step(least + max(0.0, busy - known))
 
 
 def _fine(case: Case) -> Iterator[tuple[str, Evidence]]:
     """A word and a number for each part of the step that costs next to nothing."""
     wait = case.phases.get("data_wait")
-    if wait is not None and loaders(case) and wait < _SMALL * case.step_ms:
+    if wait is not None and case.loaders and wait < _SMALL * case.step_ms:
         yield "data", Evidence("data wait", wait, "ms per step")
-    gpu = gpu_totals(case)
+    gpu = case.gpu
     busy = gpu.busy_fraction if gpu else None
     if busy is not None and busy >= _BUSY:
         yield "GPU busy", Evidence("GPU busy", busy * 100, "%")
-    exposed = exposed_copy_share(case) if case.device == "cuda" else None
+    exposed = facts.exposed_copy_share(case) if case.device == "cuda" else None
     if exposed is not None and exposed < _SMALL:
         yield "copies", Evidence("copies not overlapped", exposed * 100, "% of the step")
-    waits = idle_share(case, IdleCause.SYNCHRONISATION) or 0.0
+    waits = facts.idle_share(case, IdleCause.SYNCHRONISATION) or 0.0
     if exposed is not None and waits < _SMALL:
         yield "waits", Evidence("idle for synchronisation", waits * 100, "% of the step")
     cores = case.trace.tensor_cores.matrix_share if case.trace else None

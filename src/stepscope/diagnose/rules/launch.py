@@ -4,28 +4,9 @@ from collections.abc import Iterable
 
 from stepscope.analyze.replay.changes import remove_host
 from stepscope.analyze.replay.known import fusible_optimizer, optimizer_ms
-from stepscope.analyze.replay.tasks import StretchKind, select_host
+from stepscope.analyze.replay.tasks import select_host
 from stepscope.diagnose.case import Case, in_ms, rule
-from stepscope.diagnose.rules.facts import (
-    busy_ms,
-    config,
-    fix_changes,
-    gains_more,
-    host_and_device_close,
-    in_s,
-    is_compiled,
-    kernels_per_step,
-    launch_idle_ms,
-    predict_gain,
-    python_ms,
-    recorded_share,
-    replay_gains_nothing,
-    seconds_by_category,
-    sites,
-    step_share,
-    time_spent,
-    uses_cuda_graphs,
-)
+from stepscope.diagnose.rules import facts
 from stepscope.record.finding import (
     ChangeKind,
     Confidence,
@@ -57,31 +38,28 @@ def launch_bound(case: Case) -> Iterable[Finding]:
     Nothing where host and device take about as long, as fewer launches then gain little; nor where
     most of the step is an optimizer that could be fused, which has its own rule.
     """
-    busy, unfed, count = busy_ms(case), launch_idle_ms(case), kernels_per_step(case)
-    if (
-        busy is None
-        or step_share(case, unfed) < _LEAST_IDLE
-        or count < _FEW_KERNELS
-        or uses_cuda_graphs(case)
-    ):
+    busy, count = facts.busy_ms(case), facts.kernels_per_step(case)
+    unfed = facts.launch_idle_ms(case)
+    idle = case.step_share(unfed)
+    launch = case.trace.launch if case.trace else None
+    if busy is None or launch is None or idle < _LEAST_IDLE or count < _FEW_KERNELS:
         return
-    if host_and_device_close(case) or _is_mostly_optimizer(case):
+    if 2 * launch.graph_kernels > launch.kernels or facts.host_and_device_close(case):
+        return
+    optimizer = case.step_share(case.phases.get("optimizer", 0.0))
+    if fusible_optimizer(case) is not None and optimizer >= _MOSTLY_OPTIMIZER:
         return
     fix, predicted = _graph_or_compile(case)
-    short = case.trace.launch.shorter_than_5us if case.trace else None
+    short = launch.shorter_than_5us
     yield Finding(
         id=launch_bound.id,
         title="GPU waits for kernel launches",
-        why=(
-            f"A step has {count:,.0f} kernels of {1e3 * busy / count:.0f} µs, and the host needs "
-            f"{1e3 * case.step_ms / count:.0f} µs to launch each: the GPU idles "
-            f"{step_share(case, unfed):.0%} of the step."
-        ),
-        advice=(
-            "Launch more work at once: capture the step as a CUDA graph, or compile the model "
-            "(torch.compile, mode reduce-overhead); larger batches help too."
-        ),
-        share=step_share(case, unfed),
+        why=f"A step has {count:,.0f} kernels of {1e3 * busy / count:.0f} µs, and the host needs "
+        f"{1e3 * case.step_ms / count:.0f} µs to launch each: the GPU idles "
+        f"{idle:.0%} of the step.",
+        advice="Launch more work at once: capture the step as a CUDA graph, or compile the model "
+        "(torch.compile, mode reduce-overhead); larger batches help too.",
+        share=idle,
         evidence=(
             Evidence("waiting for launches", unfed, "ms"),
             Evidence("GPU busy", busy, "ms"),
@@ -89,29 +67,24 @@ def launch_bound(case: Case) -> Iterable[Finding]:
             Evidence("mean kernel", 1e3 * busy / count, "µs"),
             *((Evidence("kernels under 5 µs", 100 * short, "%"),) if short is not None else ()),
         ),
-        where=sites(case),
+        where=facts.sites(case),
         predicted=predicted,
         fix=fix,
         effort=Effort.MANY_LINES if fix == _GRAPH else Effort.ONE_LINE,
         kind=ChangeKind.NUMERIC,
-        confidence=Confidence.HIGH if step_share(case, unfed) >= 0.3 else Confidence.MEDIUM,
+        confidence=Confidence.HIGH if idle >= 0.3 else Confidence.MEDIUM,
     )
-
-
-def _is_mostly_optimizer(case: Case) -> bool:
-    spent = case.phases.get("optimizer", 0.0)
-    return fusible_optimizer(case) is not None and step_share(case, spent) >= _MOSTLY_OPTIMIZER
 
 
 def _graph_or_compile(case: Case) -> tuple[FixRef, Predicted | None]:
     """A graph of the whole step, unless compiling, which fuses too, gains far more."""
     reason = "the step becomes a few launches"
-    graph = predict_gain(case, fix_changes(case, "cuda_graph"), reason, 0.25)
-    if is_compiled(case):
+    graph = facts.predict_gain(case, facts.fix_changes(case, "cuda_graph"), reason, 0.25)
+    if facts.is_compiled(case):
         return _GRAPH, graph
     fused = "kernels are fused and launched together"
-    made = predict_gain(case, fix_changes(case, "compile", _COMPILE.value), fused, 0.35)
-    return (_COMPILE, made) if gains_more(made, graph, by=0.25) else (_GRAPH, graph)
+    made = facts.predict_gain(case, facts.fix_changes(case, "compile", _COMPILE.value), fused, 0.35)
+    return (_COMPILE, made) if facts.gains_more(made, graph, by=0.25) else (_GRAPH, graph)
 
 
 _LEAST_OPTIMIZER = 0.03
@@ -130,31 +103,31 @@ def unfused_optimizer(case: Case) -> Iterable[Finding]:
     device = optimizer_ms(case)
     host = case.phases.get("optimizer", 0.0)
     spent = max(device, host)
-    if step_share(case, spent) < _LEAST_OPTIMIZER or (is_compiled(case) and case.device == "cpu"):
+    if case.step_share(spent) < _LEAST_OPTIMIZER or (
+        facts.is_compiled(case) and case.device == "cpu"
+    ):
         return
     reason = f"the optimizer's {in_ms(spent)} ms become one pass over its state"
-    changes = fix_changes(case, "fused_optimizer")
-    predicted = predict_gain(case, changes, reason, 0.3)
-    if replay_gains_nothing(case, changes, predicted):
+    changes = facts.fix_changes(case, "fused_optimizer")
+    predicted = facts.predict_gain(case, changes, reason, 0.3)
+    if facts.replay_gains_nothing(case, changes, predicted):
         return
-    one_by_one = case.device == "cpu" or any(
-        o.foreach is False for o in config(case).optimizers[:1]
-    )
+    one_by_one = case.device == "cpu" or any(o.foreach is False for o in case.config.optimizers[:1])
     yield Finding(
         id=unfused_optimizer.id,
         title=f"{name} updates parameters in many passes",
         why=(
-            f"The optimizer takes {step_share(case, spent):.0%} of the step"
+            f"The optimizer takes {case.step_share(spent):.0%} of the step"
             + (", one parameter at a time" if one_by_one else ", in a dozen foreach operations")
             + ": each reads and writes its whole state again."
         ),
         advice=f"Pass fused=True to {name}.",
-        share=step_share(case, spent),
+        share=case.step_share(spent),
         evidence=(
             Evidence("optimizer", spent, "ms"),
             *((Evidence("its kernels", device, "ms"),) if case.device == "cuda" else ()),
         ),
-        where=sites(case, "optimizer"),
+        where=facts.sites(case, "optimizer"),
         predicted=predicted,
         fix=FixRef("fused_optimizer"),
         effort=Effort.ONE_ARGUMENT,
@@ -170,10 +143,7 @@ _REMOVED = 0.8
 _DYNAMO = r"^(Torch-Compiled Region|TorchDynamo Cache Lookup|Pregraph bytecode)"
 _ONE_GRAPH = (
     remove_host(select_host(phase="forward", name=_DYNAMO), _REMOVED),
-    remove_host(
-        select_host(StretchKind.GAP, StretchKind.PYTHON, StretchKind.ANNOTATION, phase="forward"),
-        _REMOVED,
-    ),
+    remove_host(select_host(*facts.PYTHON_STRETCHES, phase="forward"), _REMOVED),
 )
 
 
@@ -184,14 +154,12 @@ def graph_breaks(case: Case) -> Iterable[Finding]:
     if counted is None or not counted.graph_breaks:
         return
     breaks = counted.graph_breaks
-    predicted = predict_gain(
+    predicted = facts.predict_gain(
         case, _ONE_GRAPH, "forward runs as one graph, without Python in between", 0.5
     )
-    share = (
-        (1 - 1 / predicted.speedup) / _REMOVED
-        if predicted
-        else recorded_share(case, python_ms(case))
-    )
+    share = case.recorded_share(facts.python_ms(case))
+    if predicted is not None:
+        share = (1 - 1 / predicted.speedup) / _REMOVED
     if share < _LEAST_BREAKS:
         return
     reasons = counted.break_reasons
@@ -204,18 +172,16 @@ def graph_breaks(case: Case) -> Iterable[Finding]:
             + (f" (“{first}”)" if first else "")
             + ": Python runs there, and nothing fuses across."
         ),
-        advice=(
-            "Move .item(), print and data-dependent branches out of forward, or use torch.where; "
-            "fullgraph=True turns the first break into an error."
-        ),
+        advice="Move .item(), print and data-dependent branches out of forward, or use "
+        "torch.where; fullgraph=True turns the first break into an error.",
         share=min(1.0, share),
         evidence=(
             Evidence("graph breaks", breaks),
             Evidence("graphs", counted.graphs),
-            Evidence("Python between operators", python_ms(case), "ms"),
+            Evidence("Python between operators", facts.python_ms(case), "ms"),
             *(Evidence("reason", reason.splitlines()[0][:120]) for reason in reasons[:3] if reason),
         ),
-        where=sites(case, "forward"),
+        where=facts.sites(case, "forward"),
         predicted=predicted,
         kind=ChangeKind.NUMERIC,
         confidence=Confidence.LOW if case.model is None else Confidence.MEDIUM,
@@ -234,10 +200,9 @@ def recompiles(case: Case) -> Iterable[Finding]:
     if counted is None or counted.recompiles < _LEAST_RECOMPILES:
         return
     again = counted.recompiles
-    compiling = seconds_by_category(case).get("compile", 0.0)
-    every = again + max(1, counted.graphs - again)
-    wasted = compiling * again / every
-    whole = time_spent(case, "compile")
+    whole = facts.time_spent(case, "compile")
+    compiling = whole.seconds if whole is not None else 0.0
+    wasted = compiling * again / (again + max(1, counted.graphs - again))
     share = wasted / whole.run_s if whole is not None else 0.0
     if share < _LEAST_RECOMPILING and again < _DYNAMO_LIMIT:
         return
@@ -246,20 +211,18 @@ def recompiles(case: Case) -> Iterable[Finding]:
         title=f"torch.compile recompiled {again} times",
         why=(
             f"Shapes, numbers or flags change from call to call: recompiling took about "
-            f"{in_s(wasted)} of the run"
+            f"{facts.in_s(wasted)} of the run"
             + ("; past its limit Dynamo runs the code eagerly." if again >= _DYNAMO_LIMIT else ".")
         ),
-        advice=(
-            "Keep shapes constant (drop_last, padding to a few lengths), or compile with "
-            "dynamic=True; TORCH_LOGS=recompiles shows what changed."
-        ),
+        advice="Keep shapes constant (drop_last, padding to a few lengths), or compile with "
+        "dynamic=True; TORCH_LOGS=recompiles shows what changed.",
         share=max(share, 0.0),
         evidence=(
             Evidence("recompilations", again),
             Evidence("compiling", compiling, "s"),
             Evidence("recompiling", wasted, "s"),
         ),
-        where=sites(case, "forward"),
+        where=facts.sites(case, "forward"),
         fix=FixRef("compile", "default,dynamic"),
         effort=Effort.ONE_ARGUMENT,
         kind=ChangeKind.NUMERIC,

@@ -8,31 +8,10 @@ import numpy as np
 
 from stepscope.analyze.replay.changes import merge_kernels, remove_host
 from stepscope.analyze.replay.known import exact_names_pattern, is_pointwise
-from stepscope.analyze.replay.tasks import StretchKind, select_host, select_kernels
+from stepscope.analyze.replay.tasks import select_host, select_kernels
 from stepscope.diagnose.case import Case, rule
-from stepscope.diagnose.rules.facts import (
-    COMPUTE_PHASES,
-    operator_calls,
-    operators,
-    per_step,
-    place_of_frame,
-    predict_gain,
-    python_hotspots,
-    python_ms,
-    recorded_share,
-    recorded_step_ms,
-    recorded_steps,
-    sites,
-    step_share,
-)
-from stepscope.record.finding import (
-    ChangeKind,
-    Confidence,
-    Evidence,
-    Finding,
-    Place,
-    Predicted,
-)
+from stepscope.diagnose.rules import facts
+from stepscope.record.finding import ChangeKind, Confidence, Evidence, Finding, Place, Predicted
 from stepscope.record.row_log import STEP_PHASES
 
 _LOOP_PHASES: Final = ("h2d", "forward", "backward", "other")
@@ -52,22 +31,19 @@ def _own_operators(case: Case) -> list[_Called]:
 
     Without a window to tell phases by, all of each.
     """
-    shares = _shares_in_loop_phases(case)
-    found = [(one, shares.get(one.name, 1.0)) for one in operators(case)]
-    return [_Called(o.name, share * o.count, share * o.self_ns) for o, share in found if share > 0]
-
-
-def _shares_in_loop_phases(case: Case) -> dict[str, float]:
-    """By operator, how much of what the host does for it is in these phases."""
+    shares: dict[str, float] = {}
     tasks = getattr(case.model, "tasks", None)
-    if tasks is None:
-        return {}
-    chain, size = tasks.host, len(tasks.names)
-    known = chain.operator >= 0
-    ours = known & np.isin(chain.phase, [STEP_PHASES.index(phase) for phase in _LOOP_PHASES])
-    whole = np.bincount(chain.operator[known], minlength=size)
-    inside = np.bincount(chain.operator[ours], minlength=size)
-    return {tasks.names[n]: float(inside[n] / whole[n]) for n in np.flatnonzero(whole).tolist()}
+    if tasks is not None:
+        chain, size = tasks.host, len(tasks.names)
+        known = chain.operator >= 0
+        ours = known & np.isin(chain.phase, [STEP_PHASES.index(phase) for phase in _LOOP_PHASES])
+        whole = np.bincount(chain.operator[known], minlength=size)
+        inside = np.bincount(chain.operator[ours], minlength=size)
+        shares = {
+            tasks.names[n]: float(inside[n] / whole[n]) for n in np.flatnonzero(whole).tolist()
+        }
+    found = [(one, shares.get(one.name, 1.0)) for one in facts.operators(case)]
+    return [_Called(o.name, share * o.count, share * o.self_ns) for o, share in found if share > 0]
 
 
 _INDEXING = re.compile(r"^aten::(select|slice|narrow|unbind|index)$")
@@ -90,36 +66,38 @@ def python_loops(case: Case) -> Iterable[Finding]:
     rounds = _rounds(case)
     if not rounds:
         return
-    tiny = [o for o in _own_operators(case) if _belongs(case, o, rounds)]
-    calls = sum(o.calls for o in tiny) / max(1, recorded_steps(case))
-    recorded = recorded_step_ms(case)
-    inside = per_step(case, sum(o.self_ns for o in tiny))
-    share_of_calls = min(1.0, calls / max(operator_calls(case), 1.0))
-    spent = inside + python_ms(case) * share_of_calls
-    share = min(_outside(case), spent / recorded) if recorded else 0.0
+    steps = max(1, case.recorded_steps)
+    tiny = [
+        one
+        for one in _own_operators(case)
+        if one.calls / steps >= _OF_THE_LOOP * rounds and one.self_ns < _TINY_NS * one.calls
+    ]
+    calls = sum(o.calls for o in tiny) / steps
+    inside = case.per_step(sum(o.self_ns for o in tiny))
+    share_of_calls = min(1.0, calls / max(facts.operator_calls(case), 1.0))
+    spent = inside + facts.python_ms(case) * share_of_calls
+    # Loops of the optimizer are its own rule's.
+    outside = 1 - case.step_share(case.phases.get("optimizer", 0.0))
+    share = min(outside, spent / case.recorded_ms) if case.recorded_ms else 0.0
     if share < _LEAST_LOOP:
         return
     names = [o.name for o in tiny]
     reason = f"{calls:,.0f} tiny operators become a few on whole tensors"
-    predicted = predict_gain(case, _loop_changes(names, share_of_calls), reason, 0.4)
+    predicted = facts.predict_gain(case, _loop_changes(names, share_of_calls), reason, 0.4)
     yield Finding(
         id=python_loops.id,
         title="A Python loop processes a tensor element by element",
-        why=(
-            f"{calls:,.0f} tiny operators per step in a loop of about {rounds:,.0f} iterations: "
-            "each costs the host microseconds, however little it computes."
-        ),
-        advice=(
-            "Vectorise the loop: index once, stack or batch what it iterates over, and reduce "
-            "along a dimension."
-        ),
+        why=f"{calls:,.0f} tiny operators per step in a loop of about {rounds:,.0f} iterations: "
+        "each costs the host microseconds, however little it computes.",
+        advice="Vectorise the loop: index once, stack or batch what it iterates over, and reduce "
+        "along a dimension.",
         share=share,
         evidence=(
             Evidence("tiny operators per step", calls),
             Evidence("share of the step", 100 * share, "%"),
             Evidence("mean operator", 1e3 * inside / max(calls, 1.0), "µs"),
         ),
-        where=_loop_where(case) or (Place(operator=names[0]),),
+        where=_loop_lines(case) or (Place(operator=names[0]),),
         predicted=predicted,
         kind=ChangeKind.NUMERIC,
         confidence=Confidence.MEDIUM,
@@ -128,58 +106,42 @@ def python_loops(case: Case) -> Iterable[Finding]:
 
 def _rounds(case: Case) -> float:
     """How often a step goes round the loop; 0 where nothing looks like one."""
-    count, called = max(1, recorded_steps(case)), operator_calls(case)
+    count, called = max(1, case.recorded_steps), facts.operator_calls(case)
     rounds = [0.0]
     for one in _own_operators(case):
         times, each = one.calls / count, one.self_ns / max(one.calls, 1e-9)
         indexing = _INDEXING.match(one.name) and times >= _LEAST_INDEXING
-        many = times >= _LEAST_ANY and _is_own(one.name) and each < _SMALL_NS
+        # Arithmetic of the program's: not in place, as optimizers do it, and no copy.
+        own = is_pointwise(one.name) and not one.name.endswith("_")
+        many = times >= _LEAST_ANY and own and each < _SMALL_NS
         if many or (indexing and times >= _INDEXING_SHARE * called):
             rounds.append(times)
     return max(rounds)
 
 
-def _is_own(name: str) -> bool:
-    """Arithmetic of the program's: not in place, as optimizers do it, and no copy."""
-    return is_pointwise(name) and not name.endswith("_")
-
-
-def _belongs(case: Case, one: _Called, rounds: float) -> bool:
-    often = one.calls / max(1, recorded_steps(case)) >= _OF_THE_LOOP * rounds
-    return bool(often and one.self_ns < _TINY_NS * one.calls)
-
-
 def _loop_changes(names: list[str], share: float) -> list[Any]:
     pattern = exact_names_pattern(names)
-    between = (StretchKind.GAP, StretchKind.PYTHON, StretchKind.ANNOTATION)
     found: list[Any] = []
     for phase in _LOOP_PHASES:
+        between = select_host(*facts.PYTHON_STRETCHES, phase=phase)
         found += [
             merge_kernels(select_kernels(operator=pattern, phase=phase)),
             remove_host(select_host(operator=pattern, phase=phase), _LOOP_REMOVED),
-            remove_host(select_host(*between, phase=phase), _LOOP_REMOVED * share),
+            remove_host(between, _LOOP_REMOVED * share),
         ]
     return found
 
 
-def _outside(case: Case) -> float:
-    """The share of the step that is not the optimizer's: loops there are its own rule's."""
-    return 1 - step_share(case, case.phases.get("optimizer", 0.0))
-
-
-def _loop_where(case: Case) -> tuple[Place, ...]:
-    """Lines by their kernels; without a device the function whose own Python takes longest."""
-    return _loop_lines(case) or python_hotspots(case, 1) or sites(case, "forward")
-
-
 def _loop_lines(case: Case) -> tuple[Place, ...]:
-    """Lines that launch very many short kernels, from the window with stacks."""
+    """Lines that launch very many short kernels, from the window with stacks; without a device the
+    function whose own Python takes longest."""
     stacks = case.show.timeline_stacks if case.show else None
     lines = stacks.by.line if stacks else case.trace.by.line if case.trace else []
-    count = stacks.steps if stacks else max(1, recorded_steps(case))
+    count = stacks.steps if stacks else max(1, case.recorded_steps)
     many = [x for x in lines if x.count / count >= 100 and x.mean_ns < 1e4]
-    found = [place_of_frame(x.name) for x in sorted(many, key=lambda x: -x.count)]
-    return tuple(p for p in found if p is not None)[:2]
+    found = [facts.place_of_frame(x.name) for x in sorted(many, key=lambda x: -x.count)]
+    launching = tuple(p for p in found if p is not None)[:2]
+    return launching or facts.python_hotspots(case, 1) or facts.sites(case, "forward")
 
 
 _LEAST_PYTHON = 0.1
@@ -192,27 +154,23 @@ _PYTHON_REMOVED = 0.9
 def python_heavy_forward(case: Case) -> Iterable[Finding]:
     """Python between forward's operators takes 10% of the step, far more than calling them."""
     share, predicted = _python_share(case)
-    python, calls = share * case.step_ms, max(operator_calls(case), 1.0)
+    python, calls = share * case.step_ms, max(facts.operator_calls(case), 1.0)
     if share < _LEAST_PYTHON or 1e3 * python < _PER_CALL_US * calls or not _in_forward(case):
         return
     yield Finding(
         id=python_heavy_forward.id,
         title="Python code in forward slows the step",
-        why=(
-            f"{share:.0%} of the step is Python between {calls:,.0f} operators; nothing computes "
-            "meanwhile."
-        ),
-        advice=(
-            "Move what does not depend on the batch out of forward (tables, masks, configuration) "
-            "and vectorise the rest; `run --python` names the functions."
-        ),
+        why=f"{share:.0%} of the step is Python between {calls:,.0f} operators; nothing computes "
+        "meanwhile.",
+        advice="Move what does not depend on the batch out of forward (tables, masks, "
+        "configuration) and vectorise the rest; `run --python` names the functions.",
         share=share,
         evidence=(
             Evidence("Python between operators", python, "ms"),
             Evidence("operators per step", calls),
             Evidence("Python per operator", 1e3 * python / calls, "µs"),
         ),
-        where=python_hotspots(case) or sites(case, "forward"),
+        where=facts.python_hotspots(case) or facts.sites(case, "forward"),
         predicted=predicted,
         confidence=Confidence.MEDIUM,
     )
@@ -221,15 +179,12 @@ def python_heavy_forward(case: Case) -> Iterable[Finding]:
 def _python_share(case: Case) -> tuple[float, Predicted | None]:
     """The share of the bare step, by replay; without a model as recorded."""
     if case.model is None:
-        return recorded_share(case, python_ms(case)), None
-    change = remove_host(
-        select_host(StretchKind.GAP, StretchKind.PYTHON, StretchKind.ANNOTATION, phase="forward"),
-        _PYTHON_REMOVED,
-    )
-    predicted = predict_gain(case, [change], "no Python between forward's operators", 0.4)
-    return (
-        min(1.0, (1 - 1 / predicted.speedup) / _PYTHON_REMOVED) if predicted else 0.0
-    ), predicted
+        return case.recorded_share(facts.python_ms(case)), None
+    between = select_host(*facts.PYTHON_STRETCHES, phase="forward")
+    reason = "no Python between forward's operators"
+    predicted = facts.predict_gain(case, [remove_host(between, _PYTHON_REMOVED)], reason, 0.4)
+    saved = 1 - 1 / predicted.speedup if predicted is not None else 0.0
+    return min(1.0, saved / _PYTHON_REMOVED), predicted
 
 
 def _in_forward(case: Case) -> bool:
@@ -237,5 +192,5 @@ def _in_forward(case: Case) -> bool:
     phases = case.show.phases_host_ms if case.show else None
     if not phases:
         return case.show is None
-    computing = sum(phases.get(p) or 0.0 for p in COMPUTE_PHASES)
+    computing = sum(phases.get(p) or 0.0 for p in facts.COMPUTE_PHASES)
     return (phases.get("forward") or 0.0) >= _LEAST_IN_FORWARD * computing > 0

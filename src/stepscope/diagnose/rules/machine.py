@@ -4,13 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from stepscope.diagnose.case import Case, rule
-from stepscope.diagnose.rules.facts import (
-    cpu_percent,
-    exposed_copy_share,
-    gpu_totals,
-    idle_share,
-    machine_part,
-)
+from stepscope.diagnose.rules import facts
 from stepscope.hardware.processor import cpu_list
 from stepscope.record.finding import (
     ChangeKind,
@@ -28,8 +22,8 @@ def _host_share(case: Case) -> float:
     """The part of the step the device idles because of the host; on the CPU, all of it."""
     if case.device != "cuda":
         return 1.0
-    causes = (IdleCause.HOST, IdleCause.LOADER, IdleCause.SYNCHRONISATION)
-    return idle_share(case, *causes) or 0.0
+    host = facts.idle_share(case, IdleCause.HOST, IdleCause.LOADER, IdleCause.SYNCHRONISATION)
+    return host or 0.0
 
 
 def _of_machine(**more: Any) -> Finding:
@@ -45,26 +39,21 @@ _LEAST_DATA_WAIT = 0.1
 @rule("machine.few_cores", "The usable CPU cores cannot feed the GPU.")
 def few_cores(case: Case) -> Iterable[Finding]:
     """All usable cores are busy, and the GPU still waits for data."""
-    cpu, percent = machine_part(case, "cpu"), cpu_percent(case)
+    cpu, percent = facts.machine_part(case, "cpu"), facts.cpu_percent(case)
     usable = float(cpu.get("usable_cores") or 0)
     if case.device != "cuda" or not usable or percent is None:
         return
     share = case.phases.get("data_wait", 0.0) / case.step_ms if case.step_ms else 0.0
-    if (
-        percent < _CORES_BUSY * 100 * usable
-        or share < _LEAST_DATA_WAIT
-        or _host_share(case) < _LEAST_DATA_WAIT
-    ):
+    waits = min(share, _host_share(case)) >= _LEAST_DATA_WAIT
+    if not waits or percent < _CORES_BUSY * 100 * usable:
         return
     logical = float(cpu.get("logical_cores") or usable)
     limited = logical > usable
     yield _of_machine(
         id=few_cores.id,
         title=f"All {usable:g} usable cores are busy loading data",
-        why=(
-            f"The program and its workers use {percent / 100:.1f} of {usable:g} cores, and the GPU "
-            f"still waits for data {share:.0%} of the step."
-        ),
+        why=f"The program and its workers use {percent / 100:.1f} of {usable:g} cores, and the "
+        f"GPU still waits for data {share:.0%} of the step.",
         advice=(
             f"The machine has {logical:g} cores: request more (container or job limits). "
             if limited
@@ -90,17 +79,15 @@ _LEAST_HOST_SHARE = 0.1
 @rule("machine.governor", "The CPU saves power while the step waits for it.")
 def cpu_governor(case: Case) -> Iterable[Finding]:
     """A power-saving governor is set, and the host determines 10% of the step."""
-    governor = machine_part(case, "cpu").get("governor")
+    governor = facts.machine_part(case, "cpu").get("governor")
     share = _host_share(case)
     if governor not in _SAVING or share < _LEAST_HOST_SHARE:
         return
     yield _of_machine(
         id=cpu_governor.id,
         title=f"The CPU governor is {governor}",
-        why=(
-            f"The host determines {share:.0%} of the step, and this governor raises clocks late or "
-            "not at all (some drivers' powersave does, so measure)."
-        ),
+        why=f"The host determines {share:.0%} of the step, and this governor raises clocks late "
+        "or not at all (some drivers' powersave does, so measure).",
         advice="As root: cpupower frequency-set -g performance; then measure again.",
         evidence=(
             Evidence("governor", str(governor)),
@@ -116,22 +103,20 @@ _LEAST_NUMA_SHARE = 0.05  # of the step that host or copies determine
 @rule("machine.numa_remote", "The program may run on cores far from its GPU.")
 def numa_remote(case: Case) -> Iterable[Finding]:
     """The machine has several NUMA nodes, and the program may use cores off the GPU's node."""
-    gpu, cpu = machine_part(case, "gpus"), machine_part(case, "cpu")
+    gpu, cpu = facts.machine_part(case, "gpus"), facts.machine_part(case, "cpu")
     nodes, node = int(cpu.get("numa_nodes") or 1), gpu.get("numa_node")
     near = len(cpu_list(str(gpu.get("cpu_affinity") or "")))
     usable = float(cpu.get("usable_cores") or 0)
     if case.device != "cuda" or nodes < 2 or node is None or not near or usable <= near:
         return
-    share = min(1.0, (exposed_copy_share(case) or 0.0) + _host_share(case))
+    share = min(1.0, (facts.exposed_copy_share(case) or 0.0) + _host_share(case))
     if share < _LEAST_NUMA_SHARE:
         return
     yield _of_machine(
         id=numa_remote.id,
         title=f"The program is not bound to the GPU's NUMA node {node}",
-        why=(
-            f"It may use {usable:.0f} cores on {nodes} nodes, and only {near} are local to the "
-            "GPU: launches and copies from the others cross sockets."
-        ),
+        why=f"It may use {usable:.0f} cores on {nodes} nodes, and only {near} are local to the "
+        "GPU: launches and copies from the others cross sockets.",
         advice=f"Start it with numactl --cpunodebind={node} --membind={node}, or try the fix.",
         evidence=(
             Evidence("NUMA nodes", nodes),
@@ -149,7 +134,7 @@ def numa_remote(case: Case) -> Iterable[Finding]:
 @rule("machine.other_process", "Another process uses the same GPU.")
 def other_gpu_process(case: Case) -> Iterable[Finding]:
     """Another process used the GPU while steps ran."""
-    gpu = gpu_totals(case)
+    gpu = case.gpu
     others = int(gpu.other_processes or 0) if gpu else 0
     if others < 1:
         return
@@ -157,10 +142,8 @@ def other_gpu_process(case: Case) -> Iterable[Finding]:
     yield _of_machine(
         id=other_gpu_process.id,
         title=f"{many} this GPU",
-        why=(
-            "They share its time and memory with this program, so steps take longer; by how much "
-            "cannot be measured from here."
-        ),
+        why="They share its time and memory with this program, so steps take longer; by how much "
+        "cannot be measured from here.",
         advice="Find them with nvidia-smi; wait, or pick a free GPU with CUDA_VISIBLE_DEVICES.",
         evidence=(Evidence("other processes", others),),
     )
@@ -172,7 +155,7 @@ _NEAR_POWER_LIMIT = 0.85  # of the limit: a cap hit only briefly matters little
 @rule("machine.power_cap", "The GPU's power limit lowers its clocks.")
 def power_cap(case: Case) -> Iterable[Finding]:
     """The power cap was hit, and mean power is within 15% of the limit."""
-    gpu, limit = gpu_totals(case), machine_part(case, "gpus").get("power_limit_w")
+    gpu, limit = case.gpu, facts.machine_part(case, "gpus").get("power_limit_w")
     if gpu is None or ThrottleReason.POWER_CAP not in gpu.throttled_by:
         return
     power = gpu.power_w
@@ -182,10 +165,8 @@ def power_cap(case: Case) -> Iterable[Finding]:
         id=power_cap.id,
         title=f"GPU is power-limited: {power:.0f} of {limit:.0f} W",
         why=f"It drew {power:.0f} W on average and lowered its clocks to stay within the limit.",
-        advice=(
-            "Raise the limit if the card allows (nvidia-smi -pl, as root); bf16 and fused kernels "
-            "need less power for the same step."
-        ),
+        advice="Raise the limit if the card allows (nvidia-smi -pl, as root); bf16 and fused "
+        "kernels need less power for the same step.",
         evidence=(
             Evidence("mean power", power, "W"),
             Evidence("limit", limit, "W"),
@@ -207,16 +188,16 @@ def slow_pcie_link(case: Case) -> Iterable[Finding]:
 
     A generation alone says nothing: an idle GPU lowers it and raises it again under load.
     """
-    gpu = machine_part(case, "gpus")
+    gpu = facts.machine_part(case, "gpus")
     width, most = gpu.get("pcie_width"), gpu.get("pcie_width_max")
-    best = _link_rate(gpu.get("pcie_generation_max"), most)
+    best = _LANE_GB.get(gpu.get("pcie_generation_max") or 0, 0.0) * (most or 0)
     if not width or not most or not best:
         return
     copied = _copy_rate(case)
     narrow, slow = width < most, copied is not None and copied < _SLOW_COPY * best
     if not narrow and not (slow and (gpu["pcie_generation"] or 0) < gpu["pcie_generation_max"]):
         return
-    share = exposed_copy_share(case) or 0.0
+    share = facts.exposed_copy_share(case) or 0.0
     faster = width / most if narrow else (copied or best) / best
     yield _of_machine(
         id=slow_pcie_link.id,
@@ -226,14 +207,10 @@ def slow_pcie_link(case: Case) -> Iterable[Finding]:
             else f"The GPU's link runs at PCIe {gpu['pcie_generation']} instead of "
             f"{gpu['pcie_generation_max']}"
         ),
-        why=(
-            f"Copies could be {1 / faster:.1f}× faster; the GPU does nothing but copy {share:.0%} "
-            "of the step."
-        ),
-        advice=(
-            "Use a slot with all lanes, reseat the card, and check the slot's firmware setting; "
-            "copying less, or during compute, helps on any link."
-        ),
+        why=f"Copies could be {1 / faster:.1f}× faster; the GPU does nothing but copy {share:.0%} "
+        "of the step.",
+        advice="Use a slot with all lanes, reseat the card, and check the slot's firmware "
+        "setting; copying less, or during compute, helps on any link.",
         share=share,
         evidence=(
             Evidence("link", f"PCIe {gpu.get('pcie_generation')} ×{width}"),
@@ -248,12 +225,6 @@ def slow_pcie_link(case: Case) -> Iterable[Finding]:
     )
 
 
-def _link_rate(generation: int | None, width: int | None) -> float | None:
-    """GB/s of a link; None for an unknown generation."""
-    lane = _LANE_GB.get(generation or 0)
-    return lane * width if lane and width else None
-
-
 def _copy_rate(case: Case) -> float | None:
     """GB/s of large pinned copies to the device in the window; None without any."""
     for one in case.trace.copies if case.trace else ():
@@ -266,7 +237,7 @@ def _copy_rate(case: Case) -> float | None:
 @rule("machine.throttled", "The GPU lowered its clocks during the run.")
 def gpu_throttled(case: Case) -> Iterable[Finding]:
     """Any reason but the power cap. What it cost is unknown: there is no clock to compare with."""
-    gpu = gpu_totals(case)
+    gpu = case.gpu
     throttled = gpu.throttled_by if gpu else []
     reasons = [one for one in throttled if one is not ThrottleReason.POWER_CAP]
     if gpu is None or not reasons:

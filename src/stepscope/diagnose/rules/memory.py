@@ -6,16 +6,7 @@ from typing import Any
 
 from stepscope.analyze.replay.changes import drop_host
 from stepscope.diagnose.case import Case, rule
-from stepscope.diagnose.rules.facts import (
-    batch_size,
-    config,
-    gpu_totals,
-    idle_share,
-    machine_part,
-    per_step,
-    recorded_steps,
-    runtime_calls,
-)
+from stepscope.diagnose.rules import facts
 from stepscope.record.finding import (
     ChangeKind,
     Confidence,
@@ -59,10 +50,10 @@ def memory_use(case: Case) -> _MemoryUse | None:
     gpu, host = case.show.gpu, case.show.host
     peak: float | None
     if gpu:
-        total = gpu.total_bytes or machine_part(case, "gpus").get("memory_bytes")
+        total = gpu.total_bytes or facts.machine_part(case, "gpus").get("memory_bytes")
         peak, allocated, device = gpu.peak_reserved_bytes, gpu.peak_allocated_bytes, "cuda"
     else:
-        room = machine_part(case, "memory")
+        room = facts.machine_part(case, "memory")
         total = room.get("limit_bytes") or room.get("total_bytes")
         peak, allocated, device = host.peak_rss_bytes if host else None, 0, "cpu"
     if not peak or not total:
@@ -98,27 +89,24 @@ def memory_near_limit(case: Case) -> Iterable[Finding]:
     if known is None or (known.full < _FULL and not failed):
         return
     name = "GPU" if known.device == "cuda" else "Host"
+    fix = None
+    advice = "Use smaller batches and accumulate, or lower precision; `--memory` names the lines."
+    if known.share("activations") > 0.5:
+        fix = FixRef("checkpointing")
+        advice = "Recompute activations in backward (checkpointing), or accumulate smaller batches."
+    elif known.share("optimizer_state") > 0.4:
+        advice = "Use an optimizer with less state, or shard it over several devices."
     yield _of_memory(
         ("peak", known.peak),
         ("device memory", known.total),
         *sorted(known.owners.items(), key=lambda pair: -pair[1])[:2],
         id=memory_near_limit.id,
         title=f"{name} ran out of memory" if failed else f"{name} memory is {known.full:.0%} full",
-        why=(
-            f"The peak is {_amount(known.peak)} of {_amount(known.total)}: a longer batch ends the "
-            "run, and a full allocator keeps freeing and reallocating."
-        ),
-        advice=_near_limit_advice(known),
-        fix=FixRef("checkpointing") if known.share("activations") > 0.5 else None,
+        why=f"The peak is {_amount(known.peak)} of {_amount(known.total)}: a longer batch ends "
+        "the run, and a full allocator keeps freeing and reallocating.",
+        advice=advice,
+        fix=fix,
     )
-
-
-def _near_limit_advice(known: _MemoryUse) -> str:
-    if known.share("activations") > 0.5:
-        return "Recompute activations in backward (checkpointing), or accumulate smaller batches."
-    if known.share("optimizer_state") > 0.4:
-        return "Use an optimizer with less state, or shard it over several devices."
-    return "Use smaller batches and accumulate, or lower precision; `--memory` names the lines."
 
 
 def _owner_when_scarce(case: Case, owner: str, least: float) -> tuple[_MemoryUse, float] | None:
@@ -145,14 +133,10 @@ def activations_dominate(case: Case) -> Iterable[Finding]:
         ("device memory", known.total),
         id=activations_dominate.id,
         title=f"Activations fill {known.share('activations'):.0%} of the memory in use",
-        why=(
-            f"Forward keeps {_amount(kept)} of {_amount(known.allocated)} for backward, and GPU"
-            f" memory is {known.full:.0%} full."
-        ),
-        advice=(
-            "Recompute repeated blocks in backward (torch.utils.checkpoint) where memory limits "
-            "the batch: it costs about a third more compute."
-        ),
+        why=f"Forward keeps {_amount(kept)} of {_amount(known.allocated)} for backward, and GPU "
+        f"memory is {known.full:.0%} full.",
+        advice="Recompute repeated blocks in backward (torch.utils.checkpoint) where memory "
+        "limits the batch: it costs about a third more compute.",
         fix=FixRef("checkpointing"),
     )
 
@@ -167,7 +151,7 @@ def optimizer_state_dominates(case: Case) -> Iterable[Finding]:
     if found is None:
         return
     known, kept = found
-    name = next((one.name for one in config(case).optimizers), "The optimizer")
+    name = next((one.name for one in case.config.optimizers), "The optimizer")
     yield _of_memory(
         ("optimizer state", kept),
         ("peak", known.allocated),
@@ -175,10 +159,8 @@ def optimizer_state_dominates(case: Case) -> Iterable[Finding]:
         id=optimizer_state_dominates.id,
         title=f"Optimizer state fills {known.share('optimizer_state'):.0%} of the memory in use",
         why=f"{name} keeps {_amount(kept)} of state, and GPU memory is {known.full:.0%} full.",
-        advice=(
-            "Shard the state over devices (ZeroRedundancyOptimizer, FSDP), keep it in 8 or 16 "
-            "bits, or use an optimizer with less (SGD with momentum: half of Adam's)."
-        ),
+        advice="Shard the state over devices (ZeroRedundancyOptimizer, FSDP), keep it in 8 or 16 "
+        "bits, or use an optimizer with less (SGD with momentum: half of Adam's).",
         kind=ChangeKind.NUMERIC,
     )
 
@@ -189,13 +171,14 @@ _DRIVER_CALLS = ("cudaMalloc", "cudaFree")
 @rule("memory.allocator_retries", "The CUDA allocator had to free its cache and retry.")
 def allocator_retries(case: Case) -> Iterable[Finding]:
     """Any retry: each waits for the device, frees all cached blocks and allocates again."""
-    gpu = gpu_totals(case)
+    gpu = case.gpu
     retries = (gpu.allocator_retries if gpu else None) or 0
     if not retries:
         return
     known = memory_use(case)
-    ms, calls = _driver_calls(case)
-    share = min(1.0, ms / case.step_ms) if case.step_ms else 0.0
+    asked = [call for call in facts.runtime_calls(case) if call.name in _DRIVER_CALLS]
+    ms = case.per_step(sum(call.total_ns for call in asked))
+    calls = sum(call.count for call in asked) / max(1, case.recorded_steps)
     lost = None if known is None else known.peak - known.allocated
     predicted = case.predict(
         drop_host(f"^({'|'.join(_DRIVER_CALLS)})$"),
@@ -204,15 +187,11 @@ def allocator_retries(case: Case) -> Iterable[Finding]:
     yield Finding(
         id=allocator_retries.id,
         title=f"The allocator retried {retries:,} times",
-        why=(
-            "Memory is fragmented: no free block was large enough, so the allocator waited for the "
-            "device, freed its cache and allocated again."
-        ),
-        advice=(
-            "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and pad batches to a few "
-            "lengths so that blocks can be reused."
-        ),
-        share=share,
+        why="Memory is fragmented: no free block was large enough, so the allocator waited for "
+        "the device, freed its cache and allocated again.",
+        advice="Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and pad batches to a few "
+        "lengths so that blocks can be reused.",
+        share=case.step_share(ms),
         evidence=(
             Evidence("retries", retries),
             *([Evidence("fragmented at peak", lost, "bytes")] if lost else ()),
@@ -229,14 +208,6 @@ def allocator_retries(case: Case) -> Iterable[Finding]:
     )
 
 
-def _driver_calls(case: Case) -> tuple[float, float]:
-    """(ms, calls) per step in which the host asked the driver for memory or freed it."""
-    calls = [call for call in runtime_calls(case) if call.name in _DRIVER_CALLS]
-    steps = recorded_steps(case)
-    count = sum(call.count for call in calls) / steps if steps else 0.0
-    return per_step(case, sum(call.total_ns for call in calls)), count
-
-
 _LEAST_IDLE = 0.3
 _MOST_FULL = 0.5
 _ROOM = 0.8  # of the memory: what the larger batch may fill
@@ -250,11 +221,11 @@ def batch_could_grow(case: Case) -> Iterable[Finding]:
     Its step would take as long, so samples per second grow; the step itself does not shrink.
     """
     known = memory_use(case)
-    gpu = gpu_totals(case)
+    gpu = case.gpu
     busy = gpu.busy_fraction if gpu else None
     if known is None or busy is None or known.full > _MOST_FULL or busy > 1 - _LEAST_IDLE:
         return
-    if (idle_share(case, IdleCause.HOST) or 0.0) < _LEAST_IDLE:
+    if (facts.idle_share(case, IdleCause.HOST) or 0.0) < _LEAST_IDLE:
         return
     fixed = sum(
         known.owners.get(one, 0.0) for one in ("parameters", "gradients", "optimizer_state")
@@ -266,7 +237,7 @@ def batch_could_grow(case: Case) -> Iterable[Finding]:
         times *= 2
     if times < 2:
         return
-    batch = batch_size(case)
+    batch = facts.batch_size(case)
     now = case.show.steps.samples_per_s if case.show else None
     yield _of_memory(
         ("peak", known.peak),
@@ -274,10 +245,8 @@ def batch_could_grow(case: Case) -> Iterable[Finding]:
         evidence=(Evidence("GPU busy", busy * 100, "%"),),
         id=batch_could_grow.id,
         title=f"A batch {times}× as large would fit",
-        why=(
-            f"The GPU is busy {busy:.0%} of the time and uses {_amount(known.peak)} of "
-            f"{_amount(known.total)}; a larger batch needs no more launches."
-        ),
+        why=f"The GPU is busy {busy:.0%} of the time and uses {_amount(known.peak)} of "
+        f"{_amount(known.total)}; a larger batch needs no more launches.",
         advice=(
             "Use larger batches and adjust the learning rate: the step takes about as long, so "
             f"samples per second grow up to {times}×"

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from stepscope.diagnose.case import Case, rule
 from stepscope.diagnose.ranking import LEAST_GAIN
-from stepscope.diagnose.rules.facts import category_places, in_s, run_steps, site_count, time_spent
+from stepscope.diagnose.rules.facts import category_places, in_s, site_count, time_spent
 from stepscope.record.finding import Confidence, Effort, Evidence, Finding, Scope
 
 _LEAST_STARTUP = 0.2
@@ -34,11 +34,9 @@ def startup_share(case: Case) -> Iterable[Finding]:
             f"The program spends {in_s(own)} of {in_s(whole.run_s)} before the first step, in its "
             "own setup" + (f" and importing {foreign.module}." if foreign else ".")
         ),
-        advice=(
-            "Preprocess the data once and keep the result (numpy.save, a memory map); vectorise "
-            f"loops. Without start-up this run would take {in_s(whole.run_s - own)} instead of "
-            f"{in_s(whole.run_s)}; `stepscope run --python` names the functions."
-        ),
+        advice="Preprocess the data once and keep the result (numpy.save, a memory map); "
+        f"vectorise loops. Without start-up this run would take {in_s(whole.run_s - own)} instead "
+        f"of {in_s(whole.run_s)}; `stepscope run --python` names the functions.",
         share=share,
         evidence=(
             Evidence("setup", whole.seconds, "s"),
@@ -65,15 +63,11 @@ def compile_share(case: Case) -> Iterable[Finding]:
     yield Finding(
         id=compile_share.id,
         title=f"Compiling takes {told.share:.0%} of the run",
-        why=(
-            f"torch.compile took {in_s(told.seconds)} of {in_s(told.run_s)}; a run this short has "
-            "few steps to make up for it."
-        ),
-        advice=(
-            "Keep compiled code between runs (a persistent TORCHINDUCTOR_CACHE_DIR), compile only "
-            "the repeated block, or skip compiling in short runs: this one would take "
-            f"{in_s(told.run_s - told.seconds)} plus what its steps lose."
-        ),
+        why=f"torch.compile took {in_s(told.seconds)} of {in_s(told.run_s)}; a run this short has "
+        "few steps to make up for it.",
+        advice="Keep compiled code between runs (a persistent TORCHINDUCTOR_CACHE_DIR), compile "
+        "only the repeated block, or skip compiling in short runs: this one would take "
+        f"{in_s(told.run_s - told.seconds)} plus what its steps lose.",
         share=told.share,
         evidence=(
             Evidence("compiling", told.seconds, "s"),
@@ -96,28 +90,23 @@ _EVALUATION_AIM = 0.05
 def evaluation_share(case: Case) -> Iterable[Finding]:
     """Evaluation takes 20% of the loop of a program that trains."""
     told = time_spent(case, "evaluation")
-    if (
-        told is None
-        or told.share < _LEAST_EVALUATION_OF_RUN
-        or told.of_loop < _LEAST_EVALUATION_OF_LOOP
-        or not _trains(case)
-    ):
+    trained = time_spent(case, "training", "warmup")
+    if told is None or trained is None or trained.seconds <= 0:
+        return
+    if told.share < _LEAST_EVALUATION_OF_RUN or told.of_loop < _LEAST_EVALUATION_OF_LOOP:
         return
     rest = told.loop_s - told.seconds
-    seldom = max(
-        2, round(told.seconds / (_EVALUATION_AIM / (1 - _EVALUATION_AIM) * max(rest, 1e-9)))
-    )
+    allowed = _EVALUATION_AIM / (1 - _EVALUATION_AIM) * max(rest, 1e-9)
+    seldom = max(2, round(told.seconds / allowed))
     after = told.run_s - told.seconds * (1 - 1 / seldom)
     calls = site_count(case, "evaluation")
     yield Finding(
         id=evaluation_share.id,
         title=f"Evaluation takes {told.share:.0%} of the run",
         why=f"Evaluation takes {in_s(told.seconds)}, training {in_s(rest)}.",
-        advice=(
-            f"Evaluate {seldom}× less often, or on part of the data: this run would take "
-            f"{in_s(after)} instead of {in_s(told.run_s)}. Larger batches and "
-            "torch.inference_mode() shorten each evaluation."
-        ),
+        advice=f"Evaluate {seldom}× less often, or on part of the data: this run would take "
+        f"{in_s(after)} instead of {in_s(told.run_s)}. Larger batches and torch.inference_mode() "
+        "shorten each evaluation.",
         share=told.share,
         evidence=(
             Evidence("evaluation", told.seconds, "s"),
@@ -132,12 +121,6 @@ def evaluation_share(case: Case) -> Iterable[Finding]:
     )
 
 
-def _trains(case: Case) -> bool:
-    """Whether the program trains at all."""
-    told = time_spent(case, "training", "warmup")
-    return told is not None and told.seconds > 0
-
-
 _LEAST_SAVING_OF_LOOP = 0.05  # of the loop
 _SAVING_AIM = 0.01  # of the loop: often enough to lose little, seldom enough not to show
 
@@ -146,36 +129,29 @@ _SAVING_AIM = 0.01  # of the loop: often enough to lose little, seldom enough no
 def checkpoint_saving(case: Case) -> Iterable[Finding]:
     """Saving takes 5% of the loop, more than the one save at its end."""
     saving, saved = time_spent(case, "checkpoint"), site_count(case, "save")
-    if (
-        saving is None
-        or saving.share < LEAST_GAIN
-        or saving.of_loop < _LEAST_SAVING_OF_LOOP
-        or saved < 2
-    ):
+    if saving is None or saving.share < LEAST_GAIN or saved < 2:
         return
-    every = max(1.0, run_steps(case) / saved)
+    if saving.of_loop < _LEAST_SAVING_OF_LOOP:
+        return
+    every = max(1.0, case.run_steps / saved)
     rest = saving.loop_s - saving.seconds
     seldom = max(2, round(every * saving.seconds / (_SAVING_AIM * max(rest, 1e-9))))
-    left = saving.seconds * every / seldom
+    after = saving.run_s - saving.seconds + saving.seconds * every / seldom
     yield Finding(
         id=checkpoint_saving.id,
         title=f"Saving checkpoints takes {saving.share:.0%} of the run",
-        why=(
-            f"{saved} saves took {in_s(saving.seconds)} of {in_s(saving.run_s)}, one about every "
-            f"{every:.0f} steps; training stops meanwhile."
-        ),
-        advice=(
-            f"Save every {seldom:,} steps: this run would take "
-            f"{in_s(saving.run_s - saving.seconds + left)} instead of {in_s(saving.run_s)}. "
-            "Or copy the state and write it from a thread."
-        ),
+        why=f"{saved} saves took {in_s(saving.seconds)} of {in_s(saving.run_s)}, one about every "
+        f"{every:.0f} steps; training stops meanwhile.",
+        advice=f"Save every {seldom:,} steps: this run would take "
+        f"{in_s(after)} instead of {in_s(saving.run_s)}. Or copy "
+        "the state and write it from a thread.",
         share=saving.share,
         evidence=(
             Evidence("saving", saving.seconds, "s"),
             Evidence("saves", saved),
             Evidence("per save", saving.seconds / saved * 1e3, "ms"),
             Evidence("run without recording", saving.run_s, "s"),
-            Evidence("run with fewer saves", saving.run_s - saving.seconds + left, "s"),
+            Evidence("run with fewer saves", after, "s"),
         ),
         where=category_places(case, "checkpoint"),
         effort=Effort.ONE_LINE,

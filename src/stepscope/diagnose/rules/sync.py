@@ -5,15 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from stepscope.analyze.replay import changes
 from stepscope.diagnose.case import Case, Rule, in_ms, rule
-from stepscope.diagnose.rules.facts import (
-    gpu_totals,
-    hot_sites,
-    in_count,
-    per_step,
-    recorded_steps,
-    runtime_calls,
-    step_share,
-)
+from stepscope.diagnose.rules import facts
 from stepscope.diagnose.rules.transfer import pageable_copies
 from stepscope.diagnose.rules.waits import (
     SYNC_TIMELINE,
@@ -23,33 +15,21 @@ from stepscope.diagnose.rules.waits import (
     is_worth_fixing,
     lines_around,
     predict_without_waits,
+    source_line,
     wait_evidence,
     wait_finding,
     wait_places,
     wait_share,
 )
-from stepscope.record.finding import (
-    Confidence,
-    Effort,
-    Evidence,
-    Finding,
-    FixRef,
-    Place,
-)
+from stepscope.record.finding import Confidence, Effort, Evidence, Finding, FixRef, Place
 from stepscope.record.kinds import HostWait
 
 _SUMMED = re.compile(r"\+=.*\.item\(\)")
-_FixOfWaits = Callable[[Case, Sequence[Wait]], FixRef | None]
-
-
-def _no_fix(case: Case, some: Sequence[Wait]) -> FixRef | None:
-    return None
 
 
 def _lazyitem(case: Case, some: Sequence[Wait]) -> FixRef | None:
     """Where a line sums up what it reads."""
-    lines = [case.source(w.place.file, w.place.line) for w in some if w.place.file and w.place.line]
-    summed = any(line is not None and _SUMMED.search(line) for line in lines)
+    summed = any(_SUMMED.search(source_line(case, wait.place)) for wait in some)
     return FixRef("lazyitem") if summed else None
 
 
@@ -69,7 +49,7 @@ def _wait_rule(
     why: str,
     advice: str,
     reason: str,
-    fix: _FixOfWaits = _no_fix,
+    fix: Callable[[Case, Sequence[Wait]], FixRef | None] = lambda case, some: None,
     effort: Effort = Effort.FEW_LINES,
     effort_of_one: Effort | None = None,
     family: str | None = "wait",
@@ -180,18 +160,18 @@ _NEAR = (3, 12)  # source lines kept before and after each line a run points at
 )
 def sync_empty_cache(case: Case) -> Iterable[Finding]:
     """Steps free device memory although the allocator is not short of it."""
-    calls, gpu = runtime_calls(case), gpu_totals(case)
+    calls, gpu = facts.runtime_calls(case), case.gpu
     freed = sum(one.count for one in calls if _FREE_CALLS.search(one.name))
     short = gpu is not None and (gpu.allocator_retries or 0) > 0
     if (
         case.device != "cuda"
         or short
-        or not recorded_steps(case)
-        or freed < _LEAST_FREES * recorded_steps(case)
+        or not case.recorded_steps
+        or freed < _LEAST_FREES * case.recorded_steps
     ):
         return
     spent = sum(one.total_ns for one in calls if re.search(_MEMORY_CALLS, one.name))
-    lost_ms = per_step(case, spent)
+    lost_ms = case.per_step(spent)
     predicted = case.predict(
         changes.drop_waits("empty_cache"),
         changes.drop_host(_MEMORY_CALLS),
@@ -200,18 +180,15 @@ def sync_empty_cache(case: Case) -> Iterable[Finding]:
     if not is_worth_fixing(case, predicted, lost_ms):
         return
     where = _empty_cache_lines(case)
-    frees = freed / recorded_steps(case)
+    frees = freed / case.recorded_steps
     yield Finding(
         id=sync_empty_cache.id,
         title="GPU memory is freed and reallocated every step",
-        why=(
-            f"The driver frees memory {in_count(frees)} times per step, each time waiting for all"
-            f" GPU work, then allocates it again: {in_ms(lost_ms)} ms per recorded step."
-        ),
-        advice=(
-            "Delete torch.cuda.empty_cache() from the loop: the allocator reuses memory by itself."
-        ),
-        share=wait_share(case, predicted, step_share(case, lost_ms) * case.step_ms),
+        why=f"The driver frees memory {facts.in_count(frees)} times per step, each time waiting "
+        f"for all GPU work, then allocates it again: {in_ms(lost_ms)} ms per recorded step.",
+        advice="Delete torch.cuda.empty_cache() from the loop: the allocator reuses memory by "
+        "itself.",
+        share=wait_share(case, predicted, case.step_share(lost_ms) * case.step_ms),
         evidence=(
             Evidence("frees by the driver", frees, "per step"),
             Evidence("freeing and allocating", lost_ms, "ms per recorded step"),
@@ -226,7 +203,7 @@ def sync_empty_cache(case: Case) -> Iterable[Finding]:
 def _empty_cache_lines(case: Case) -> tuple[Place, ...]:
     """Lines near those the run points at that call it."""
     found = dict[Place, None]()
-    for site in hot_sites(case):
+    for site in case.sites:
         for number, line in lines_around(case, Place(site.file, site.line), *_NEAR):
             if "empty_cache(" in line:
                 found[Place(site.file, number)] = None
@@ -259,14 +236,10 @@ def sync_together(case: Case) -> Iterable[Finding]:
     yield Finding(
         id=sync_together.id,
         title=f"The host blocks on the GPU at {len(all_)} lines",
-        why=(
-            "Removing one of these waits gains nothing, because the next one waits for the same"
-            " work; without all of them the host runs ahead of the GPU."
-        ),
-        advice=(
-            "Remove them together: keep values on the device, delete synchronize(), copy batches"
-            " from pinned memory with non_blocking=True."
-        ),
+        why="Removing one of these waits gains nothing, because the next one waits for the same "
+        "work; without all of them the host runs ahead of the GPU.",
+        advice="Remove them together: keep values on the device, delete synchronize(), copy "
+        "batches from pinned memory with non_blocking=True.",
         share=wait_share(case, predicted, 0.0),
         evidence=wait_evidence(all_),
         where=wait_places(all_),

@@ -4,19 +4,13 @@ back.
 
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from stepscope.analyze.replay import changes
-from stepscope.analyze.replay.changes import scale_copies
 from stepscope.diagnose.case import Case, in_ms, rule
 from stepscope.diagnose.ranking import LEAST_GAIN
-from stepscope.diagnose.rules.facts import (
-    fix_changes,
-    hot_sites,
-    per_step,
-    run_steps,
-    step_share,
-)
-from stepscope.diagnose.rules.loading import LOADER_TIMELINE, loader_places, loader_setting, loading
+from stepscope.diagnose.rules.facts import fix_changes
+from stepscope.diagnose.rules.loading import LOADER_TIMELINE, loader_setting, loading
 from stepscope.diagnose.rules.waits import (
     Wait,
     WaitGroup,
@@ -24,68 +18,49 @@ from stepscope.diagnose.rules.waits import (
     is_worth_fixing,
     moved_unchanged,
     run_waits,
+    source_line,
     wait_evidence,
     wait_finding,
     wait_places,
     wait_share,
 )
 from stepscope.record.facts import SiteKind
-from stepscope.record.finding import (
-    Confidence,
-    Effort,
-    Evidence,
-    Finding,
-    FixRef,
-    Place,
-    Predicted,
-)
+from stepscope.record.finding import Confidence, Effort, Evidence, Finding, FixRef, Place
 from stepscope.record.kinds import HostWait
 
+_NON_BLOCKING = re.compile(r"non_blocking\s*=\s*True")
 _RARE_COPY = 0.5  # times per step: what is copied less often belongs to epochs or evaluation
 
 
 def pageable_copies(case: Case) -> list[Wait]:
     """Lines of the loop that copy from pageable memory in most steps, costliest first."""
-    if case.device != "cuda":
-        return []
-    return [
-        wait
-        for wait in run_waits(case)
-        if wait.what is HostWait.PAGEABLE_COPY and (wait.count or 0.0) >= _RARE_COPY
-    ]
+    found = [one for one in run_waits(case) if one.what is HostWait.PAGEABLE_COPY]
+    often = [wait for wait in found if (wait.count or 0.0) >= _RARE_COPY]
+    return often if case.device == "cuda" else []
 
 
-def _copied_again(case: Case) -> list[tuple[Wait, str]]:
-    """Those that copy what no step changes, with the expression copied."""
-    found = [
-        (wait, moved_unchanged(case, wait.place))
-        for wait in (*pageable_copies(case), *_pinned_copies(case))
-    ]
-    return [(wait, name) for wait, name in found if name is not None]
+class _Copies(NamedTuple):
+    """Lines of the loop that copy to the device, and the time the host spends there."""
+
+    pageable: list[Wait]
+    """What is new in each step, from pageable memory."""
+    pinned: list[Wait]
+    """From pinned memory."""
+    again: list[tuple[Wait, str]]
+    """Of any memory: what no step changes, with the expression copied."""
 
 
-def _pageable_batch_copies(case: Case) -> list[Wait]:
-    """Pageable copies of what is new in each step."""
-    again = {wait for wait, _ in _copied_again(case)}
-    return [wait for wait in pageable_copies(case) if wait not in again]
-
-
-def _pinned_copies(case: Case) -> list[Wait]:
-    """Lines that copy from pinned memory, and the time the host spends there."""
-    count = run_steps(case)
-    if case.device != "cuda" or not count:
-        return []
-    return [
+def _copies(case: Case) -> _Copies:
+    pageable, count = pageable_copies(case), case.run_steps
+    pinned = [
         Wait(HostWait.PINNED_COPY, s.total_ms / count, s.count / count, Place(s.file, s.line))
-        for s in hot_sites(case)
-        if s.what is SiteKind.H2D and s.count >= _RARE_COPY * count
+        for s in case.sites
+        if case.device == "cuda" and s.what is SiteKind.H2D and s.count >= _RARE_COPY * count > 0
     ]
-
-
-def _does_not_block(case: Case, place: Place) -> bool:
-    """Whether the line already asks not to wait."""
-    line = case.source(place.file, place.line) if place.file and place.line else None
-    return line is not None and re.search(r"non_blocking\s*=\s*True", line) is not None
+    found = [(wait, moved_unchanged(case, wait.place)) for wait in (*pageable, *pinned)]
+    again = [(wait, name) for wait, name in found if name is not None]
+    repeated = {wait for wait, _ in again}
+    return _Copies([wait for wait in pageable if wait not in repeated], pinned, again)
 
 
 @rule(
@@ -96,7 +71,7 @@ def _does_not_block(case: Case, place: Place) -> bool:
 )
 def no_pinning(case: Case) -> Iterable[Finding]:
     """The loader does not pin its batches, and copying them costs 2% of the step."""
-    how, copies = loading(case), _pageable_batch_copies(case)
+    how, copies = loading(case), _copies(case).pageable
     if how is None or how.loader.pin_memory or not copies:
         return
     lost_ms = sum(wait.ms for wait in copies)
@@ -109,15 +84,13 @@ def no_pinning(case: Case) -> Iterable[Finding]:
     yield Finding(
         id=no_pinning.id,
         title="Batches are copied from pageable memory",
-        why=(
-            f"Copying a batch blocks the host {in_ms(lost_ms)} ms per step: pageable memory has to"
-            " pass through a driver buffer."
-        ),
+        why=f"Copying a batch blocks the host {in_ms(lost_ms)} ms per step: pageable memory has "
+        "to pass through a driver buffer.",
         advice="Copy batches with `.to(device, non_blocking=True)`.",
         settings=(loader_setting("pin_memory", True),),
         share=wait_share(case, predicted, lost_ms),
         evidence=wait_evidence(copies),
-        where=tuple(dict.fromkeys((*loader_places(how), *(wait.place for wait in copies)))),
+        where=tuple(dict.fromkeys((*how.places(), *(wait.place for wait in copies)))),
         predicted=predicted,
         fix=FixRef("pin"),
         effort=Effort.ONE_ARGUMENT,
@@ -132,15 +105,16 @@ def no_pinning(case: Case) -> Iterable[Finding]:
 )
 def blocking_copies(case: Case) -> Iterable[Finding]:
     """Copies of tensors made on the host, or blocking copies of pinned ones, cost 2%."""
-    how = loading(case)
-    if how is not None and not how.loader.pin_memory and _pageable_batch_copies(case):
+    how, copies = loading(case), _copies(case)
+    pageable = copies.pageable
+    if how is not None and not how.loader.pin_memory and pageable:
         return
-    again = {wait for wait, _ in _copied_again(case)}
-    pageable = _pageable_batch_copies(case)
-    waiting = [
-        w for w in _pinned_copies(case) if w not in again and not _does_not_block(case, w.place)
+    again = {wait for wait, _ in copies.again}
+    some = pageable or [
+        wait
+        for wait in copies.pinned
+        if wait not in again and not _NON_BLOCKING.search(source_line(case, wait.place))
     ]
-    some = pageable or waiting
     if not some:
         return
     lost_ms = sum(wait.ms for wait in some)
@@ -148,12 +122,20 @@ def blocking_copies(case: Case) -> Iterable[Finding]:
         *(fix_changes(case, "pin") or ()),
         reason="the host keeps launching while tensors are copied",
     )
+    because = "the memory is pinned, but the calls do not pass non_blocking=True"
+    advice = "Pass non_blocking=True to `.to(device)` or `.cuda()`."
+    if pageable:
+        because = "the tensors are in pageable memory and pass through a driver buffer"
+        advice = (
+            "Create the tensors on the device (`device=device`), or in pinned memory"
+            " (pin_memory=True, `.pin_memory()`), and copy them with non_blocking=True."
+        )
     if is_worth_fixing(case, predicted, lost_ms):
         yield Finding(
             id=blocking_copies.id,
             title="Copies to the GPU block the host",
-            why=_blocking_why(lost_ms, bool(pageable)),
-            advice=_blocking_advice(bool(pageable)),
+            why=f"Copies block the host {in_ms(lost_ms)} ms per step: {because}.",
+            advice=advice,
             share=wait_share(case, predicted, lost_ms),
             evidence=wait_evidence(some),
             where=wait_places(some),
@@ -164,31 +146,17 @@ def blocking_copies(case: Case) -> Iterable[Finding]:
         )
 
 
-def _blocking_why(lost_ms: float, pageable: bool) -> str:
-    what = (
-        "the tensors are in pageable memory and pass through a driver buffer"
-        if pageable
-        else "the memory is pinned, but the calls do not pass non_blocking=True"
-    )
-    return f"Copies block the host {in_ms(lost_ms)} ms per step: {what}."
-
-
-def _blocking_advice(pageable: bool) -> str:
-    if not pageable:
-        return "Pass non_blocking=True to `.to(device)` or `.cuda()`."
-    return (
-        "Create the tensors on the device (`device=device`), or in pinned memory"
-        " (pin_memory=True, `.pin_memory()`), and copy them with non_blocking=True."
-    )
-
-
 @rule("transfer.not_overlapped", "The device computes nothing while batches are copied to it.")
 def copies_not_overlapped(case: Case) -> Iterable[Finding]:
     """Copying ahead, during compute, gains 2% more than copies that do not block."""
     copies = [one for one in (case.trace.copies if case.trace else ()) if one.direction == "HtoD"]
-    exposed_ms = sum(per_step(case, one.total_ns * (1 - one.overlapped)) for one in copies)
-    share = step_share(case, exposed_ms)
-    if case.device != "cuda" or share < LEAST_GAIN or _only_repeated(case):
+    exposed_ms = sum(case.per_step(one.total_ns * (1 - one.overlapped)) for one in copies)
+    share = case.step_share(exposed_ms)
+    lines = _copies(case)
+    again, new = {wait.place for wait, _ in lines.again}, (*lines.pageable, *lines.pinned)
+    # Where nothing is copied but what need not be, that is another rule's.
+    only_repeated = bool(again) and again >= {wait.place for wait in new}
+    if case.device != "cuda" or share < LEAST_GAIN or only_repeated:
         return
     predicted = case.predict(
         *(fix_changes(case, "prefetch") or ()),
@@ -200,81 +168,59 @@ def copies_not_overlapped(case: Case) -> Iterable[Finding]:
         predicted is None or predicted.step_ms > (1 - LEAST_GAIN) * reached
     ):
         return
-    total_ms = sum(per_step(case, one.total_ns) for one in copies)
+    total_ms = sum(case.per_step(one.total_ns) for one in copies)
     moved = sum(one.bytes or 0 for one in copies)
     rate = moved / max(1, sum(one.total_ns for one in copies))  # bytes a ns: GB a second
-    lines = (*_pageable_batch_copies(case), *_pinned_copies(case))
     yield Finding(
         id=copies_not_overlapped.id,
         title="The GPU idles while batches are copied",
-        why=(
-            f"Copies to the GPU take {in_ms(total_ms)} ms per step; for {in_ms(exposed_ms)} ms of"
-            " that nothing computes."
-        ),
-        advice=(
-            "Copy the next batch from pinned memory on its own stream while this one computes; or"
-            " copy less: integers and bytes, converted on the device."
-        ),
+        why=f"Copies to the GPU take {in_ms(total_ms)} ms per step; for {in_ms(exposed_ms)} ms of "
+        "that nothing computes.",
+        advice="Copy the next batch from pinned memory on its own stream while this one "
+        "computes; or copy less: integers and bytes, converted on the device.",
         share=share,
         evidence=(
             Evidence("copies to the GPU", total_ms, "ms per step"),
             Evidence("not overlapped", exposed_ms, "ms per step"),
             Evidence("rate", rate, "GB/s"),
         ),
-        where=wait_places(lines),
+        where=wait_places(new),
         predicted=predicted,
         fix=FixRef("prefetch") if loading(case) is not None else None,
         confidence=Confidence.HIGH if case.model is not None else Confidence.MEDIUM,
     )
 
 
-def _only_repeated(case: Case) -> bool:
-    """Whether nothing is copied but what need not be, which is another rule's."""
-    again = {wait.place for wait, _ in _copied_again(case)}
-    return bool(again) and again >= {
-        wait.place for wait in (*_pageable_batch_copies(case), *_pinned_copies(case))
-    }
-
-
 @rule("transfer.repeated_copies", "The same data is copied to the device every step.")
 def repeated_copies(case: Case) -> Iterable[Finding]:
     """A line of the loop copies what the loop never changes, for 2% of the step."""
-    found = _copied_again(case)
+    found = _copies(case).again
     some = [wait for wait, _ in found]
     lost_ms = sum(wait.ms for wait in some)
-    if not some or step_share(case, lost_ms) < LEAST_GAIN:
+    if not some or case.step_share(lost_ms) < LEAST_GAIN:
         return
-    predicted = _without_copies(case, lost_ms)
+    step_ms = case.step_ms - lost_ms
+    if case.model is not None:  # no shorter than the replay without any copies
+        none = case.predict(changes.unblock_copies(), changes.scale_copies("HtoD", 0.0))
+        step_ms = max(step_ms, none.step_ms if none is not None else case.step_ms)
+    predicted = case.reach(step_ms, "nothing is copied twice", doubt=0.5)
     if predicted is None:
         return
     names = ", ".join(dict.fromkeys(f"`{name}`" for _, name in found))
     yield Finding(
         id=repeated_copies.id,
         title="The same data is copied to the GPU every step",
-        why=(
-            f"{names} {'is' if len(found) == 1 else 'are'} copied to the GPU again every step,"
-            f" {in_ms(lost_ms)} ms, though the loop never changes it."
-        ),
-        advice=(
-            "Copy it once, before the loop; in a module, register it as a buffer"
-            " (`self.register_buffer`), which moves with the model."
-        ),
-        share=step_share(case, lost_ms),
+        why=f"{names} {'is' if len(found) == 1 else 'are'} copied to the GPU again every step, "
+        f"{in_ms(lost_ms)} ms, though the loop never changes it.",
+        advice="Copy it once, before the loop; in a module, register it as a buffer "
+        "(`self.register_buffer`), which moves with the model.",
+        share=case.step_share(lost_ms),
         evidence=wait_evidence(some),
         where=wait_places(some),
         predicted=predicted,
         effort=Effort.ONE_LINE if len(some) == 1 else Effort.FEW_LINES,
         confidence=Confidence.MEDIUM,
     )
-
-
-def _without_copies(case: Case, lost_ms: float) -> Predicted | None:
-    """The step without what is lost there, as far as the replay of no copies at all goes."""
-    step_ms = case.step_ms - lost_ms
-    if case.model is not None:
-        none = case.predict(changes.unblock_copies(), changes.scale_copies("HtoD", 0.0))
-        step_ms = max(step_ms, none.step_ms if none is not None else case.step_ms)
-    return case.reach(step_ms, "nothing is copied twice", doubt=0.5)
 
 
 _KEPT_COPIES = 0.1  # of the steps: reading them every ten steps
@@ -289,10 +235,8 @@ def device_to_host(case: Case) -> Iterable[Finding]:
         name=device_to_host.id,
         title="Many small copies from the GPU block the host",
         why="Tensors are copied to the host{often}, each with its own wait: {lost}.",
-        advice=(
-            "Combine them on the device (torch.stack, torch.cat) and copy once, every 10 steps if"
-            " that is often enough."
-        ),
+        advice="Combine them on the device (torch.stack, torch.cat) and copy once, every 10 "
+        "steps if that is often enough.",
         reason="tensors come back once in 10 steps while the host keeps launching",
-        besides=(scale_copies("DtoH", _KEPT_COPIES),),
+        besides=(changes.scale_copies("DtoH", _KEPT_COPIES),),
     )

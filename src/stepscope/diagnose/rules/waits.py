@@ -7,10 +7,9 @@ from enum import Enum, auto
 
 from stepscope.analyze.replay import changes
 from stepscope.analyze.replay.changes import Change, wait_kind_of
-from stepscope.analyze.timeline.idle import IdlePlace
 from stepscope.diagnose.case import Case, in_ms
 from stepscope.diagnose.ranking import LEAST_GAIN
-from stepscope.diagnose.rules.facts import per_step, place_of_frame, run_steps
+from stepscope.diagnose.rules.facts import place_of_frame
 from stepscope.record.finding import (
     Confidence,
     Effort,
@@ -70,10 +69,7 @@ _SPELLING: Mapping[HostWait, str] = {
 }
 _OPERATORS = (
     (HostWait.ITEM, re.compile(r"^aten::(item|_local_scalar_dense|is_nonzero|equal)$")),
-    (
-        HostWait.NONZERO,
-        re.compile(r"^aten::(nonzero|masked_select|_?unique\w*|index|index_put_)$"),
-    ),
+    (HostWait.NONZERO, re.compile(r"^aten::(nonzero|masked_select|_?unique\w*|index|index_put_)$")),
     (HostWait.CPU, re.compile(r"^aten::(copy_|_to_copy|to)$")),
 )
 _PRINTS = re.compile(
@@ -99,7 +95,11 @@ def _waits(case: Case) -> list[Wait]:
     """All of them but copies to the device, costliest first; empty on the CPU."""
     if case.device != "cuda":
         return []
-    found = [wait for wait in run_waits(case) if wait.what in _GROUPS and _is_often(wait)]
+    found = [
+        wait
+        for wait in run_waits(case)
+        if wait.what in _GROUPS and (wait.count is None or wait.count >= _RARE_WAIT)
+    ]
     recorded = _recorded(case)
     if case.show is not None:  # masks wait inside an operator, where only a recording sees it
         shaped = any(_GROUPS[wait.what] is WaitGroup.NONZERO for wait in found)
@@ -109,7 +109,7 @@ def _waits(case: Case) -> list[Wait]:
 
 def run_waits(case: Case) -> list[Wait]:
     """What the run counted."""
-    count = run_steps(case)
+    count = case.run_steps
     return [
         Wait(one.what, one.lost_ms / count, one.count / count, Place(one.file, one.line))
         for one in (case.show.syncs if case.show else ())
@@ -122,7 +122,7 @@ def grouped_waits(case: Case) -> dict[WaitGroup, list[Wait]]:
     found: dict[WaitGroup, list[Wait]] = {}
     for wait in _waits(case):
         group = _GROUPS[wait.what]
-        shown = group is not WaitGroup.SYNCHRONIZE and _PRINTS.search(_source(case, wait.place))
+        shown = group is not WaitGroup.SYNCHRONIZE and _PRINTS.search(source_line(case, wait.place))
         found.setdefault(WaitGroup.PRINT if shown else group, []).append(wait)
     if sum(wait.count or 0.0 for wait in found.get(WaitGroup.CPU, ())) >= _MANY_COPIES_BACK:
         found[WaitGroup.MANY_COPIES_BACK] = found.pop(WaitGroup.CPU)
@@ -131,28 +131,21 @@ def grouped_waits(case: Case) -> dict[WaitGroup, list[Wait]]:
 
 def _recorded(case: Case) -> list[Wait]:
     """What idle time of the device the window gives to synchronisations."""
-    found = [
-        _wait_of_idle(case, place)
-        for device in (case.trace.devices[:1] if case.trace else ())
-        for place in device.idle[IdleCause.SYNCHRONISATION].places
-    ]
+    found = []
+    for device in case.trace.devices[:1] if case.trace else ():
+        for idle in device.idle[IdleCause.SYNCHRONISATION].places:
+            operator, frame = idle.operator or "", place_of_frame(idle.where)
+            called = (call for call, pattern in _OPERATORS if pattern.search(operator))
+            what = next(called, HostWait.SYNCHRONIZE)
+            place = Place(operator=operator)
+            if frame is not None:
+                place = Place(frame.file, frame.line, idle.operator)
+            found.append(Wait(what, case.per_step(idle.total_ns), None, place))
     return [wait for wait in found if wait.ms > 0]
 
 
-def _wait_of_idle(case: Case, one: IdlePlace) -> Wait:
-    operator = one.operator or ""
-    called = (call for call, pattern in _OPERATORS if pattern.search(operator))
-    what = next(called, HostWait.SYNCHRONIZE)
-    frame = place_of_frame(one.where)
-    place = Place(frame.file, frame.line, one.operator) if frame else Place(operator=operator)
-    return Wait(what, per_step(case, one.total_ns), None, place)
-
-
-def _is_often(wait: Wait) -> bool:
-    return wait.count is None or wait.count >= _RARE_WAIT
-
-
-def _source(case: Case, place: Place) -> str:
+def source_line(case: Case, place: Place) -> str:
+    """The user's line at a place; empty where it is not known."""
     return (case.source(place.file, place.line) or "") if place.file and place.line else ""
 
 
