@@ -6,7 +6,7 @@ column has a name that SQL reserves.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,38 +28,31 @@ _ROWS = 131_072  # written at a time, and a row group of their own
 _INT64 = 2**63
 
 # Columns by what a timeline interns: the events' column of indices, the timeline's list they
-# point into, and the value of one item of it.
-_TEXTS: dict[str, tuple[str, str, Callable[[Any], str | bytes | None]]] = {
-    "name": ("name", "names", lambda name: name),
-    "process": ("thread", "threads", lambda thread: thread.pid),
-    "thread": ("thread", "threads", lambda thread: thread.tid),
-    "thread_name": ("thread", "threads", lambda thread: thread.name),
-    "stream": ("stream", "streams", lambda stream: stream.stream),
-    "input_dims": ("shapes", "shapes", lambda shapes: shapes.dims),
-    "input_types": ("shapes", "shapes", lambda shapes: shapes.types),
-    "input_strides": ("shapes", "shapes", lambda shapes: shapes.strides),
-    "input_values": ("shapes", "shapes", lambda shapes: shapes.values),
-    "collective": ("collective", "collectives", lambda collective: collective.name),
-    "collective_dtype": ("collective", "collectives", lambda collective: collective.dtype),
+# point into, and the field of an item of it ("": the item itself).
+_TEXTS: dict[str, tuple[str, str, str]] = {
+    "name": ("name", "names", ""),
+    "process": ("thread", "threads", "pid"),
+    "thread": ("thread", "threads", "tid"),
+    "thread_name": ("thread", "threads", "name"),
+    "stream": ("stream", "streams", "stream"),
+    **{f"input_{n}": ("shapes", "shapes", n) for n in ("dims", "types", "strides", "values")},
+    "collective": ("collective", "collectives", "name"),
+    "collective_dtype": ("collective", "collectives", "dtype"),
 }
-_NUMBERS: dict[str, tuple[str, str, Callable[[Any], Any]]] = {
-    "device": ("stream", "streams", lambda stream: stream.device),
-    "grid": ("geometry", "geometries", lambda geometry: geometry.grid),
-    "block": ("geometry", "geometries", lambda geometry: geometry.block),
-    "registers": ("geometry", "geometries", lambda geometry: geometry.registers),
-    "shared_bytes": ("geometry", "geometries", lambda geometry: geometry.shared_bytes),
-    "occupancy": ("geometry", "geometries", lambda geometry: geometry.occupancy),
-    "in_elements": ("collective", "collectives", lambda collective: collective.in_elements),
-    "out_elements": ("collective", "collectives", lambda collective: collective.out_elements),
-    "group_size": ("collective", "collectives", lambda collective: collective.group_size),
+_GEOMETRY = ("grid", "block", "registers", "shared_bytes", "occupancy")
+_ELEMENTS = ("in_elements", "out_elements", "group_size")
+_NUMBERS: dict[str, tuple[str, str, str]] = {
+    "device": ("stream", "streams", "device"),
+    **{name: ("geometry", "geometries", name) for name in _GEOMETRY},
+    **{name: ("collective", "collectives", name) for name in _ELEMENTS},
 }
 _COLUMNS = (
     *("id", "source", "rank", "place", "kind", "name", "start_ns", "relative_ns", "duration_ns"),
     *("process", "thread", "thread_name", "device", "stream"),
     *("correlation", "external", "sequence", "parent_id", "launch_id", "bytes", "graph"),
     *("input_dims", "input_types", "input_strides", "input_values"),
-    *("grid", "block", "registers", "shared_bytes", "occupancy"),
-    *("collective", "collective_dtype", "in_elements", "out_elements", "group_size"),
+    *_GEOMETRY,
+    *("collective", "collective_dtype", *_ELEMENTS),
 )
 _WORDS = ("source", "place", "kind", *_TEXTS)
 
@@ -121,8 +114,8 @@ class _Table:
             "place": ["host", "device"],
             "kind": [_kind(kind) for kind in (*HostKind, *DeviceKind)],
         }
-        for column, (_, interned, value) in _TEXTS.items():
-            items = (value(item) for t in timelines for item in getattr(t, interned))
+        for column in _TEXTS:
+            items = (item for timeline in timelines for item in _items(timeline, column))
             words[column] = [text for text in map(_text, items) if text]
         self._codes = {
             column: {text: code for code, text in enumerate(dict.fromkeys(texts))}
@@ -203,17 +196,24 @@ class _Table:
         """For each column the values of the timeline's interned items, in their order."""
         pa = self._pa
         lookups = {}
-        for column, (_, interned, value) in _TEXTS.items():
-            texts = (_text(value(item)) for item in getattr(timeline, interned))
-            codes = [self._codes[column][text] if text else None for text in texts]
+        for column in _TEXTS:
+            texts = (_text(value) or "" for value in _items(timeline, column))
+            codes = [self._codes[column].get(text) for text in texts]
             lookups[column] = self._worded(column, pa.array(codes, pa.int32()))
-        for column, (_, interned, value) in _NUMBERS.items():
-            numbers = [_number(value(item)) for item in getattr(timeline, interned)]
+        for column in _NUMBERS:
+            numbers = [_number(value) for value in _items(timeline, column)]
             lookups[column] = pa.array(numbers, self.schema.field(column).type)
         return lookups
 
     def _worded(self, column: str, codes: Any) -> Any:
         return self._pa.DictionaryArray.from_arrays(codes, self._words[column])
+
+
+def _items(timeline: Timeline, column: str) -> list[Any]:
+    """What the timeline interned for a column, in its order."""
+    _, interned, name = (_TEXTS | _NUMBERS)[column]
+    items: list[Any] = getattr(timeline, interned)
+    return [getattr(item, name) for item in items] if name else items
 
 
 def _kind(kind: HostKind | DeviceKind) -> str:

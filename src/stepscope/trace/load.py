@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from stepscope.record.errors import StepscopeError, UsageError
@@ -80,30 +80,22 @@ def open_ranks(paths: Path | str | Sequence[Path | str]) -> list[Timeline]:
 def _read_all(files: list[Path]) -> list[Timeline | StepscopeError]:
     processes = min(usable_cores(), MOST_PROCESSES, len(files))
     try:
-        if (
-            processes > 1
-            and sum(file.stat().st_size for file in files if file.exists()) >= _WORTH_SHARING
-        ):
-            return run_jobs(_yield_timeline, [(file,) for file in files], _only_timeline, processes)
+        size = sum(file.stat().st_size for file in files if file.exists())
+        if processes > 1 and size >= _WORTH_SHARING:
+            return run_jobs(_yield_timeline, [(file,) for file in files], next, processes)
     except OSError:
         pass  # no process can be started: one after the other, then
-    return [_open_or_error(file) for file in files]
-
-
-def _open_or_error(file: Path) -> Timeline | StepscopeError:
-    try:
-        return open_trace(file, processes=1)
-    except StepscopeError as error:
-        return error
+    results: list[Timeline | StepscopeError] = []
+    for file in files:
+        try:
+            results.append(open_trace(file, processes=1))
+        except StepscopeError as error:
+            results.append(error)
+    return results
 
 
 def _yield_timeline(file: Path) -> Iterator[Timeline]:
     yield open_trace(file, processes=1)
-
-
-def _only_timeline(timelines: Iterable[Timeline]) -> Timeline:
-    (timeline,) = timelines
-    return timeline
 
 
 def _rank_order(timeline: Timeline) -> tuple[bool, int, list[int | str], str]:

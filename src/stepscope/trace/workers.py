@@ -31,7 +31,7 @@ def usable_cores() -> int:
 def run_jobs(
     function: Callable[..., Iterable[A]],
     jobs: list[tuple[Any, ...]],
-    fold: Callable[[Iterable[A]], B],
+    fold: Callable[[Iterator[A]], B],
     processes: int,
 ) -> list[B | StepscopeError]:
     """`fold(function(*job))` for each job: the function runs elsewhere, fold here as results come.
@@ -44,7 +44,7 @@ def run_jobs(
 
 
 def _one(
-    function: Callable[..., Iterable[A]], job: tuple[Any, ...], fold: Callable[[Iterable[A]], B]
+    function: Callable[..., Iterable[A]], job: tuple[Any, ...], fold: Callable[[Iterator[A]], B]
 ) -> B | StepscopeError:
     places = os.pathsep.join(place or str(Path.cwd()) for place in sys.path)
     environment = {**os.environ, "PYTHONPATH": places}

@@ -8,10 +8,9 @@ like a cut may lie inside an event's arguments: decoding the block shows it.
 import re
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from stat import S_ISREG
-from typing import Any, Protocol
+from typing import Any
 
 from stepscope.record.errors import StepscopeError
 
@@ -22,33 +21,20 @@ except ImportError:  # no wheel for this machine: four times slower, otherwise t
     inflate = zlib
 
 GZIP = b"\x1f\x8b"
-MOST_EXPANSION = (
-    400  # times; traces compress 10- to 30-fold, a file made to exhaust memory 1000-fold
-)
+MOST_EXPANSION = 400  # times; traces compress 10- to 30-fold, a file meant to harm 1000-fold
 _STEP = 1 << 18
 _ERRORS = (zlib.error, inflate.error)
 
 
-class TextSource(Protocol):
-    """Text that is read forward; `damage` says why it ended early, None where it did not."""
-
-    damage: str | None
-
-    def window(self, start: int, stop: int) -> bytes:
-        """The bytes from start to stop, fewer at the end. Starts never go back."""
-        ...
-
-    def close(self) -> None: ...
-
-
 class PlainText:
-    """A file as it is."""
+    """A file as it is, read forward."""
 
     def __init__(self, path: Path) -> None:
-        self.damage: str | None = None
+        self.damage: str | None = None  # why it ended early, None where it did not
         self._file = path.open("rb", buffering=0)
 
     def window(self, start: int, stop: int) -> bytes:
+        """The bytes from start to stop, fewer at the end. Starts never go back."""
         self._file.seek(start)
         parts = []
         while stop > start and (part := self._file.read(stop - start)):
@@ -132,16 +118,14 @@ def check_file(path: Path) -> None:
         raise StepscopeError(f"{path} is not a regular file")
 
 
-@contextmanager
-def open_text(path: Path) -> Iterator[TextSource]:
+TextSource = PlainText | GzipText
+
+
+def open_text(path: Path) -> TextSource:
     """A file's text, decompressed where it starts like gzip, whatever its name says."""
     with path.open("rb") as file:
         compressed = file.read(len(GZIP)) == GZIP
-    source = GzipText(path) if compressed else PlainText(path)
-    try:
-        yield source
-    finally:
-        source.close()
+    return GzipText(path) if compressed else PlainText(path)
 
 
 BLOCK = 1 << 20

@@ -74,18 +74,16 @@ class Chunk:
     def add(self, table: type, columns: Columns) -> None:
         """Put rows after those already there."""
         known = self.columns.get(table)
-        self.columns[table] = _joined(table, known, columns) if known else columns
-
-
-def _joined(table: type, first: Columns, second: Columns) -> Columns:
-    sizes = [len(next(iter(columns.values()))) for columns in (first, second)]
-    result = {}
-    for name, dtype in column_types(table).items():
-        if name in first or name in second:
-            empty = (np.full(size, NOTHING, np.int8).astype(dtype) for size in sizes)
-            halves = [c.get(name, e) for c, e in zip((first, second), empty, strict=True)]
-            result[name] = np.concatenate(halves)
-    return result
+        if not known:
+            self.columns[table] = columns
+            return
+        sizes = [len(next(iter(some.values()))) for some in (known, columns)]
+        self.columns[table] = joined = {}
+        for name, dtype in column_types(table).items():
+            if name in known or name in columns:
+                empty = (np.full(size, NOTHING, np.int8).astype(dtype) for size in sizes)
+                halves = zip((known, columns), empty, strict=True)
+                joined[name] = np.concatenate([some.get(name, none) for some, none in halves])
 
 
 _TABLES = {

@@ -45,110 +45,6 @@ _COLLECTIVE = attrgetter(
 _NO_STREAM = (None, -1, 2**32 - 1, "-1")
 
 
-class _FieldColumns:
-    """Turns lists of events into columns; interns into `tables`, counts what it mends."""
-
-    def __init__(self, tables: Tables) -> None:
-        self._tables = tables
-        self.repaired: Counter[str] = Counter()
-
-    def names(self, events: list[Any]) -> Column:
-        return _numbered(self._tables.names, [event.name for event in events])
-
-    def threads(self, events: list[Any]) -> Column:
-        pairs = zip([e.pid for e in events], [e.tid for e in events], strict=True)
-        return np.fromiter(map(self._tables.threads.__getitem__, pairs), np.int32, len(events))
-
-    def streams(self, spans: list[Any]) -> Column:
-        keys = [(s.args.device, s.args.stream, s.pid, s.tid) for s in spans]
-        return _numbered(self._tables.streams, keys)
-
-    def optional_streams(self, spans: list[Any], streams: list[Any]) -> Column:
-        """NOTHING for what concerns no stream, or all of them."""
-        numbers = self._tables.streams
-        found = [
-            NOTHING if stream in _NO_STREAM else numbers[s.args.device, stream, s.pid, s.tid]
-            for s, stream in zip(spans, streams, strict=True)
-        ]
-        return np.array(found, np.int32)
-
-    def externals(self, args: list[Args]) -> Column:
-        external = self.ints([each.external for each in args])
-        if (external == NOTHING).any():
-            old = self.ints([each.external_old for each in args])
-            external = np.where(external == NOTHING, old, external)
-        return external
-
-    def graphs(self, args: list[Args]) -> Column:
-        """Zero stands for no graph."""
-        graph = self.ints([each.node if each.graph <= 0 else each.graph for each in args])
-        return np.where(graph > 0, graph, NOTHING)
-
-    def shapes(self, args: list[Args]) -> Column:
-        numbers = self._tables.shapes
-        found = [
-            NOTHING
-            if (dims := each.dims if each.dims is not ABSENT else each.dims_old) is ABSENT
-            else numbers[bytes(dims), bytes(each.types), bytes(each.strides), bytes(each.values)]
-            for each in args
-        ]
-        return np.array(found, np.int32)
-
-    def geometries(self, args: list[Args]) -> Column:
-        numbers = self._tables.geometries
-        found = [
-            NOTHING
-            if each.grid is ABSENT
-            else numbers[bytes(each.grid), bytes(each.block), *_GEOMETRY(each)]
-            for each in args
-        ]
-        return np.array(found, np.int32)
-
-    def collectives(self, args: list[Args]) -> Column:
-        result = np.full(len(args), NOTHING, np.int32)
-        for n, each in enumerate(args):
-            if each.collective is not None:
-                result[n] = self._tables.collectives[*_COLLECTIVE(each), bytes(each.ranks)]
-        return result
-
-    def counts(self, values: list[Any]) -> Column:
-        """Numbers that some writers put in quotes."""
-        if str in set(map(type, values)):
-            texts = sum(type(value) is str for value in values)
-            self.repaired[Repair.NUMBER_AS_TEXT] += texts
-            values = [_number(value) for value in values]
-        return self.ints(values)
-
-    def ints(self, values: list[int]) -> Column:
-        """As int64; a number beyond 64 bits becomes NOTHING and is counted."""
-        try:
-            return np.array(values, np.int64)
-        except OverflowError:
-            fits = [int(_INT64.min) <= value <= int(_INT64.max) for value in values]
-            self.repaired[Repair.NUMBER_TOO_LARGE] += fits.count(False)
-            kept = [v if fit else NOTHING for v, fit in zip(values, fits, strict=True)]
-            return np.array(kept, np.int64)
-
-
-def _addresses(values: list[int]) -> Column:
-    """Only their identity matters, so those past 2**63 may turn negative."""
-    try:
-        return np.array(values, np.int64)
-    except OverflowError:
-        return np.array([value % 2**64 for value in values], np.uint64).view(np.int64)
-
-
-def _numbered(table: dict[Any, int], keys: Sequence[Any]) -> Column:
-    return np.fromiter(map(table.__getitem__, keys), np.int32, len(keys))
-
-
-def _number(value: Any) -> int:
-    if type(value) is int:
-        return value
-    text = str(value).strip()
-    return int(text) if len(text) < 20 and text.lstrip("-").isdecimal() else NOTHING
-
-
 MOST_REASONS = 40  # that ignored events are counted under; the others together
 
 
@@ -158,15 +54,12 @@ class ColumnBuilder:
     def __init__(self) -> None:
         self._codes = CategoryCodes()
         self._tables = Tables()
-        self._fields = _FieldColumns(self._tables)
         self.chunk = Chunk()
 
     def flush(self) -> Chunk:
         """Everything since the last flush."""
         chunk, self.chunk = self.chunk, Chunk()
         chunk.new = self._tables.take_new()
-        chunk.repaired += self._fields.repaired
-        self._fields.repaired.clear()
         return chunk
 
     def add(self, events: list[Any]) -> None:
@@ -211,7 +104,13 @@ class ColumnBuilder:
             where = np.flatnonzero((code >= low) & (code < high))
             if len(where):
                 some = [spans[n] for n in where.tolist()] if len(where) < len(spans) else spans
-                add(some, code[where] - low, start[where], duration[where])
+                columns = {
+                    "kind": code[where] - low,
+                    "name": _numbered(self._tables.names, [span.name for span in some]),
+                    "start": start[where],
+                    "duration": duration[where],
+                }
+                add(some, columns)
         ignored = self.chunk.ignored
         for n in np.flatnonzero(code == IGNORED_CODE).tolist():
             shown = "".join(c if c.isprintable() else "?" for c in spans[n].cat[:80])
@@ -234,57 +133,56 @@ class ColumnBuilder:
             result[bad] = 0
         return result
 
-    def _host(self, spans: list[Any], kind: Column, start: Column, duration: Column) -> None:
-        fields = self._fields
-        columns: Columns = {
-            "kind": kind,
-            "name": fields.names(spans),
-            "start": start,
-            "duration": duration,
-            "thread": fields.threads(spans),
-        }
+    def _host(self, spans: list[Any], columns: Columns) -> None:
+        kind = columns["kind"]
+        columns["thread"] = self._threads(spans)
+
+        def set_rows(where: Column, **values: Column) -> None:
+            """Put the values of some events into columns that are NOTHING elsewhere."""
+            for name, column in values.items():
+                if name not in columns:
+                    columns[name] = np.full(len(kind), NOTHING, column_types(HostEvents)[name])
+                columns[name][where] = column
+
         calls = np.flatnonzero(kind == HostKind.RUNTIME)
         if len(calls):
             args = [spans[n].args for n in calls.tolist()]
-            _set_rows(columns, "correlation", calls, fields.ints([a.correlation for a in args]))
-            _set_rows(columns, "external", calls, fields.externals(args))
+            correlation = self._ints([each.correlation for each in args])
+            set_rows(calls, correlation=correlation, external=self._externals(args))
         operators = np.flatnonzero(kind <= HostKind.ANNOTATION)
         if len(operators):
             args = [spans[n].args for n in operators.tolist()]
-            _set_rows(columns, "external", operators, fields.externals(args))
-            _set_rows(columns, "sequence", operators, fields.ints([a.sequence for a in args]))
-            _set_rows(columns, "shapes", operators, fields.shapes(args))
-            _set_rows(columns, "collective", operators, fields.collectives(args))
+            set_rows(
+                operators,
+                external=self._externals(args),
+                sequence=self._ints([each.sequence for each in args]),
+                shapes=self._shapes(args),
+                collective=self._collectives(args),
+            )
         self.chunk.add(HostEvents, columns)
 
-    def _device(self, spans: list[Any], kind: Column, start: Column, duration: Column) -> None:
-        fields = self._fields
+    def _device(self, spans: list[Any], columns: Columns) -> None:
         args = [span.args for span in spans]
-        columns: Columns = {
-            "kind": kind,
-            "name": fields.names(spans),
-            "start": start,
-            "duration": duration,
-            "stream": fields.streams(spans),
-            "correlation": fields.ints([each.correlation for each in args]),
-            "external": fields.externals(args),
-            "bytes": fields.counts([each.bytes for each in args]),
-            "geometry": fields.geometries(args),
-            "collective": fields.collectives(args),
-            "graph": fields.graphs(args),
+        streams = [(s.args.device, s.args.stream, s.pid, s.tid) for s in spans]
+        graph = self._ints([each.node if each.graph <= 0 else each.graph for each in args])
+        columns |= {
+            "stream": _numbered(self._tables.streams, streams),
+            "correlation": self._ints([each.correlation for each in args]),
+            "external": self._externals(args),
+            "bytes": self._counts([each.bytes for each in args]),
+            "geometry": self._geometries(args),
+            "collective": self._collectives(args),
+            "graph": np.where(graph > 0, graph, NOTHING),  # zero stands for no graph
         }
         self.chunk.add(DeviceEvents, columns)
 
-    def _sync(self, spans: list[Any], _: Column, start: Column, duration: Column) -> None:
-        fields = self._fields
+    def _sync(self, spans: list[Any], columns: Columns) -> None:
+        del columns["kind"]
         args = [span.args for span in spans]
-        columns: Columns = {
-            "name": fields.names(spans),
-            "start": start,
-            "duration": duration,
-            "stream": fields.optional_streams(spans, [each.stream for each in args]),
-            "correlation": fields.ints([each.correlation for each in args]),
-            "waits_for": fields.optional_streams(spans, [each.waits_for for each in args]),
+        columns |= {
+            "stream": self._optional_streams(spans, [each.stream for each in args]),
+            "correlation": self._ints([each.correlation for each in args]),
+            "waits_for": self._optional_streams(spans, [each.waits_for for each in args]),
         }
         self.chunk.add(SyncEvents, columns)
 
@@ -295,17 +193,21 @@ class ColumnBuilder:
             moves, time = [moves[n] for n in usable.tolist()], time[usable]
         if not moves:
             return
-        fields = self._fields
         args = [move.args for move in moves]
-        device = fields.ints([each.device if each.device_type else NOTHING for each in args])
+        device = self._ints([each.device if each.device_type else NOTHING for each in args])
+        addresses = [each.address for each in args]
+        try:
+            address = np.array(addresses, np.int64)
+        except OverflowError:  # only their identity matters, so those past 2**63 may turn negative
+            address = np.array([value % 2**64 for value in addresses], np.uint64).view(np.int64)
         columns: Columns = {
             "time": time,
             "device": np.where(np.abs(device) < 2**15, device, NOTHING).astype(np.int16),
-            "address": _addresses([each.address for each in args]),
-            "bytes": fields.counts([each.bytes for each in args]),
-            "allocated": fields.ints([each.allocated for each in args]),
-            "reserved": fields.ints([each.reserved for each in args]),
-            "thread": fields.threads(moves),
+            "address": address,
+            "bytes": self._counts([each.bytes for each in args]),
+            "allocated": self._ints([each.allocated for each in args]),
+            "reserved": self._ints([each.reserved for each in args]),
+            "thread": self._threads(moves),
         }
         self.chunk.add(MemoryEvents, columns)
 
@@ -319,9 +221,78 @@ class ColumnBuilder:
             thread = self._tables.threads[half.pid, half.tid]
             self.chunk.halves.append((thread, time, code, name))
 
+    def _threads(self, events: list[Any]) -> Column:
+        pairs = zip([e.pid for e in events], [e.tid for e in events], strict=True)
+        return np.fromiter(map(self._tables.threads.__getitem__, pairs), np.int32, len(events))
 
-def _set_rows(columns: Columns, name: str, where: Column, values: Column) -> None:
-    """Put the values of some host events into a column that is NOTHING elsewhere."""
-    if name not in columns:
-        columns[name] = np.full(len(columns["kind"]), NOTHING, column_types(HostEvents)[name])
-    columns[name][where] = values
+    def _optional_streams(self, spans: list[Any], streams: list[Any]) -> Column:
+        """NOTHING for what concerns no stream, or all of them."""
+        numbers = self._tables.streams
+        found = [
+            NOTHING if stream in _NO_STREAM else numbers[s.args.device, stream, s.pid, s.tid]
+            for s, stream in zip(spans, streams, strict=True)
+        ]
+        return np.array(found, np.int32)
+
+    def _externals(self, args: list[Args]) -> Column:
+        external = self._ints([each.external for each in args])
+        if (external == NOTHING).any():
+            old = self._ints([each.external_old for each in args])
+            external = np.where(external == NOTHING, old, external)
+        return external
+
+    def _shapes(self, args: list[Args]) -> Column:
+        numbers = self._tables.shapes
+        found = [
+            NOTHING
+            if (dims := each.dims if each.dims is not ABSENT else each.dims_old) is ABSENT
+            else numbers[bytes(dims), bytes(each.types), bytes(each.strides), bytes(each.values)]
+            for each in args
+        ]
+        return np.array(found, np.int32)
+
+    def _geometries(self, args: list[Args]) -> Column:
+        numbers = self._tables.geometries
+        found = [
+            NOTHING
+            if each.grid is ABSENT
+            else numbers[bytes(each.grid), bytes(each.block), *_GEOMETRY(each)]
+            for each in args
+        ]
+        return np.array(found, np.int32)
+
+    def _collectives(self, args: list[Args]) -> Column:
+        result = np.full(len(args), NOTHING, np.int32)
+        for n, each in enumerate(args):
+            if each.collective is not None:
+                result[n] = self._tables.collectives[*_COLLECTIVE(each), bytes(each.ranks)]
+        return result
+
+    def _counts(self, values: list[Any]) -> Column:
+        """Numbers that some writers put in quotes."""
+        if str in set(map(type, values)):
+            texts = sum(type(value) is str for value in values)
+            self.chunk.repaired[Repair.NUMBER_AS_TEXT] += texts
+            values = [_number(value) for value in values]
+        return self._ints(values)
+
+    def _ints(self, values: list[int]) -> Column:
+        """As int64; a number beyond 64 bits becomes NOTHING and is counted."""
+        try:
+            return np.array(values, np.int64)
+        except OverflowError:
+            fits = [int(_INT64.min) <= value <= int(_INT64.max) for value in values]
+            self.chunk.repaired[Repair.NUMBER_TOO_LARGE] += fits.count(False)
+            kept = [v if fit else NOTHING for v, fit in zip(values, fits, strict=True)]
+            return np.array(kept, np.int64)
+
+
+def _numbered(table: dict[Any, int], keys: Sequence[Any]) -> Column:
+    return np.fromiter(map(table.__getitem__, keys), np.int32, len(keys))
+
+
+def _number(value: Any) -> int:
+    if type(value) is int:
+        return value
+    text = str(value).strip()
+    return int(text) if len(text) < 20 and text.lstrip("-").isdecimal() else NOTHING

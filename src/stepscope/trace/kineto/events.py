@@ -126,8 +126,7 @@ _TIMELESS: dict[str, type[Struct]] = {
     phase: defstruct(f"Skipped{ord(phase)}", [], tag_field="ph", tag=phase, gc=False)
     for phase in "".join(SKIPPED)
 }
-BY_PHASE: dict[str, type[Struct]] = {
-    **_TIMELESS,
+BY_PHASE: dict[str, type[Struct]] = _TIMELESS | {
     "M": Label,
     "X": Span,
     "B": Begin,
@@ -156,29 +155,26 @@ FIRST_DEVICE_CODE = 16  # codes from here: DEVICE + DeviceKind; below: HostKind
 SYNC_CODE = 32
 IGNORED_CODE = 64
 
-_CATEGORIES: dict[int, tuple[str, ...]] = {
-    HostKind.OPERATOR: ("cpu_op", "operator"),
-    HostKind.ANNOTATION: ("user_annotation",),
-    HostKind.PYTHON: ("python_function",),
-    HostKind.RUNTIME: (
-        "cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "xpu_runtime", "xpu_driver",
-        "mtia_runtime", "privateuse1_runtime", "privateuse1_driver", "runtime", "driver",
-    ),
-    HostKind.OVERHEAD: ("overhead",),
-    FIRST_DEVICE_CODE + DeviceKind.KERNEL: ("kernel", "concurrent_kernel", "privateuse1_kernel"),
-    FIRST_DEVICE_CODE + DeviceKind.COPY: ("gpu_memcpy", "memcpy"),
-    FIRST_DEVICE_CODE + DeviceKind.SET: ("gpu_memset", "memset"),
-    SYNC_CODE: ("cuda_sync",),
-}  # fmt: skip
-_CODES = {category: code for code, some in _CATEGORIES.items() for category in some}
+_CATEGORIES: dict[int, str] = {
+    HostKind.OPERATOR: "cpu_op operator",
+    HostKind.ANNOTATION: "user_annotation",
+    HostKind.PYTHON: "python_function",
+    HostKind.RUNTIME: "cuda_runtime cuda_driver hip_runtime hip_driver xpu_runtime xpu_driver "
+    "mtia_runtime privateuse1_runtime privateuse1_driver runtime driver",
+    HostKind.OVERHEAD: "overhead",
+    FIRST_DEVICE_CODE + DeviceKind.KERNEL: "kernel concurrent_kernel privateuse1_kernel",
+    FIRST_DEVICE_CODE + DeviceKind.COPY: "gpu_memcpy memcpy",
+    FIRST_DEVICE_CODE + DeviceKind.SET: "gpu_memset memset",
+    SYNC_CODE: "cuda_sync",
+}
+_CODES = {category: code for code, some in _CATEGORIES.items() for category in some.split()}
 
 
 class CategoryCodes(dict[str, int]):
     """Category -> code, whatever its capitals; IGNORED for those that are no work."""
 
     def __missing__(self, category: str) -> int:
-        code = int(_CODES.get(category.lower(), IGNORED_CODE))
-        self[category] = code
+        self[category] = code = int(_CODES.get(category.lower(), IGNORED_CODE))
         return code
 
 

@@ -26,11 +26,10 @@ from stepscope.trace.kineto.chunks import (
     Chunk,
     Columns,
     HalfSpan,
-    NumberMaps,
     merge_tables,
 )
 from stepscope.trace.kineto.events import FIRST_DEVICE_CODE
-from stepscope.trace.kineto.reader import CollectedParts, Part
+from stepscope.trace.kineto.reader import CollectedParts
 from stepscope.trace.link import link_launches, link_parents
 from stepscope.trace.quality import Drop
 
@@ -112,65 +111,43 @@ def _join_readers(
 ) -> tuple[dict[str, list[Any]], dict[type, Columns], list[Chunk]]:
     """The interned lists, the columns of each table ({} where it is empty), and what else was said.
 
-    Takes the readers' columns one by one, so that none is there twice for long.
+    All in the file's order and in common numbers. Takes the readers' columns one by one, so that
+    none is there twice for long.
     """
-    places = _parts_in_order(readers)
-    lists, maps = merge_tables([(place.reader, place.part.chunk) for place in places])
-    for place in places:
-        chunk, mapping = place.part.chunk, maps[place.reader]
+    order = sorted(
+        (part.number, reader, place)
+        for reader, collected in enumerate(readers)
+        for place, part in enumerate(collected.parts)
+    )
+    chunks = [readers[reader].parts[place].chunk for _, reader, place in order]
+    owners = [reader for _, reader, _ in order]
+    lists, maps = merge_tables(list(zip(owners, chunks, strict=True)))
+    for owner, chunk in zip(owners, chunks, strict=True):
+        threads, names = maps[owner]["threads"], maps[owner]["names"]
         chunk.halves = [
-            (int(mapping["threads"][thread]), time, kind, int(mapping["names"][name]))
+            (int(threads[thread]), time, kind, int(names[name]))
             for thread, time, kind, name in chunk.halves
         ]
-    tables = {table: _columns(table, readers, places, maps) for table in INTERNED_COLUMNS}
-    return lists, tables, [place.part.chunk for place in places]
-
-
-@dataclass(frozen=True, slots=True)
-class _PartRows:
-    """Where a part's rows stand in its reader's columns."""
-
-    reader: int
-    part: Part
-    rows: dict[type, tuple[int, int]]  # first, and one past the last
-
-
-def _parts_in_order(readers: list[CollectedParts]) -> list[_PartRows]:
-    """Of all parts, in the file's order."""
-    places = []
-    for number, reader in enumerate(readers):
-        ends = dict.fromkeys(INTERNED_COLUMNS, 0)
-        for part, rows in zip(reader.parts, reader.rows, strict=True):
-            begins = dict(ends)
-            for table, count in rows.items():
-                ends[table] += count
-            places.append(
-                _PartRows(number, part, {t: (begins[t], ends[t]) for t in INTERNED_COLUMNS})
+    tables: dict[type, Columns] = {}
+    for table, interned in INTERNED_COLUMNS.items():
+        holders = [n for n, reader in enumerate(readers) if table in reader.columns]
+        # Where each part of a reader begins in its columns.
+        begins = {
+            n: np.cumsum([0, *(rows.get(table, 0) for rows in readers[n].rows)]) for n in holders
+        }
+        tables[table] = {}
+        for name in column_types(table) if holders else ():
+            taken = {n: readers[n].columns[table].pop(name).take() for n in holders}
+            if name in interned:
+                taken = {n: maps[n][interned[name]][column] for n, column in taken.items()}
+            tables[table][name] = (
+                taken[0]
+                if len(readers) == 1
+                else np.concatenate(
+                    [taken[n][begins[n][k] : begins[n][k + 1]] for _, n, k in order if n in taken]
+                )
             )
-    return sorted(places, key=lambda place: place.part.number)
-
-
-def _columns(
-    table: type, readers: list[CollectedParts], places: list[_PartRows], maps: list[NumberMaps]
-) -> Columns:
-    """One table of all readers in the file's order, in the common numbers; {} where it is empty."""
-    if not any(table in reader.columns for reader in readers):
-        return {}
-    result = {}
-    for name in column_types(table):
-        taken: dict[int, Column] = {}
-        for number, reader in enumerate(readers):
-            if table in reader.columns:
-                column = reader.columns[table].pop(name).take()
-                if name in INTERNED_COLUMNS[table]:
-                    column = maps[number][INTERNED_COLUMNS[table][name]][column]
-                taken[number] = column
-        if len(readers) == 1:
-            result[name] = taken[0]
-        else:
-            stretches = [(place.reader, *place.rows[table]) for place in places]
-            result[name] = np.concatenate([taken[n][a:b] for n, a, b in stretches if n in taken])
-    return result
+    return lists, tables, chunks
 
 
 def _pair_halves(halves: list[HalfSpan], quality: Quality) -> Columns:
@@ -212,7 +189,10 @@ def merge_readers(source: str, readers: list[CollectedParts], about: TraceHeader
     """From what each reader read; takes their columns as it goes, to save memory."""
     lists, tables, chunks = _join_readers(readers)
     labels = {key: label for chunk in chunks for key, label in chunk.labels.items()}
-    quality = _counts(chunks)
+    quality = Quality(read=sum(chunk.read for chunk in chunks))
+    for name in ("repaired", "dropped", "ignored"):
+        total: Counter[str] = sum((getattr(chunk, name) for chunk in chunks), Counter())
+        setattr(quality, name, dict(total))
     if halves := [half for chunk in chunks for half in chunk.halves]:
         joined = Chunk({HostEvents: tables[HostEvents]})
         joined.add(HostEvents, _pair_halves(halves, quality))
@@ -226,25 +206,17 @@ def merge_readers(source: str, readers: list[CollectedParts], about: TraceHeader
     memory = make_events(MemoryEvents, **tables[MemoryEvents])
     syncs = make_events(SyncEvents, **tables[SyncEvents])
     host = replace(host, parent=link_parents(host.thread, host.start, host.duration))
-    device = replace(
-        device,
-        launch=link_launches(
-            host.kind, host.name, host.start, host.correlation, lists["names"], device.start,
-            device.correlation,
-        ),
-    )  # fmt: skip
+    known = (host.kind, host.name, host.start, host.correlation)
+    launch = link_launches(*known, lists["names"], device.start, device.correlation)
+    device = replace(device, launch=launch)
+    lists["threads"] = [replace(t, name=labels.get((t.pid, t.tid), "")) for t in lists["threads"]]
     quality.kept = len(host) + len(device) + len(memory) + len(syncs)
     ends = [host.end, device.end, memory.time, syncs.start + syncs.duration]
     return Timeline(
         source=source,
         tool="kineto",
         origin_ns=about.base_ns + origin,
-        names=lists["names"],
-        threads=[replace(t, name=labels.get((t.pid, t.tid), "")) for t in lists["threads"]],
-        streams=lists["streams"],
-        shapes=lists["shapes"],
-        geometries=lists["geometries"],
-        collectives=lists["collectives"],
+        **lists,
         devices=about.devices,
         host=host,
         device=device,
@@ -256,14 +228,6 @@ def merge_readers(source: str, readers: list[CollectedParts], about: TraceHeader
         backend=about.backend,
         quality=quality,
     )
-
-
-def _counts(chunks: list[Chunk]) -> Quality:
-    quality = Quality(read=sum(chunk.read for chunk in chunks))
-    for name in ("repaired", "dropped", "ignored"):
-        total: Counter[str] = sum((getattr(chunk, name) for chunk in chunks), Counter())
-        setattr(quality, name, dict(total))
-    return quality
 
 
 def _times(tables: dict[type, Columns]) -> list[Column]:
@@ -280,8 +244,8 @@ def _drop_zero_times(tables: dict[type, Columns], quality: Quality) -> None:
         if not columns or (columns[_TIME[table]] > 0).all():
             continue
         keep = columns[_TIME[table]] > 0
-        before = quality.dropped.get(Drop.ZERO_TIME, 0)
-        quality.dropped[Drop.ZERO_TIME] = before + int((~keep).sum())
+        dropped = quality.dropped.setdefault(Drop.ZERO_TIME, 0)
+        quality.dropped[Drop.ZERO_TIME] = dropped + int((~keep).sum())
         for name, column in columns.items():
             columns[name] = column[keep]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from stepscope.record.errors import StepscopeError
-from stepscope.record.timeline import NOTHING, HostKind, Timeline
+from stepscope.record.timeline import NOTHING, HostKind, Quality, Timeline
 from stepscope.trace.format import TraceFormat
 from stepscope.trace.kineto.blocks import BLOCK, GZIP, check_file
 from stepscope.trace.kineto.merge import TraceHeader, merge_readers, read_header
@@ -26,23 +26,37 @@ from stepscope.trace.workers import run_jobs, usable_cores
 
 def _note_quality(timeline: Timeline, last: Part, about: TraceHeader) -> None:
     """Add notes to a timeline's quality; StepscopeError where it has no events at all."""
-    quality = timeline.quality
+    host, device, quality = timeline.host, timeline.device, timeline.quality
     if not quality.kept:
-        raise StepscopeError(_why_nothing(timeline, last))
+        raise StepscopeError(_why_nothing(quality, last))
     if last.inside or last.damage or not about.whole:
         quality.truncated = True
         quality.notes.append(
             f"{last.damage or 'the file is cut short'} after {last.size / 1e6:,.1f} MB of text and "
             f"{quality.read:,} events, which cover {timeline.span[1] / 1e6:,.1f} ms"
         )
-    quality.notes += [*_unlaunched(timeline), *_skew(timeline)]
-    times = timeline.host.start if len(timeline.host) else timeline.device.start
+    linked = device.launch != NOTHING
+    calls = host.correlation[(host.kind == HostKind.RUNTIME) & (host.correlation >= 0)]
+    first = int(calls.min()) if len(calls) else 0
+    early = ~linked & (device.correlation >= 0) & (device.correlation < first)
+    for alone, what in (
+        (early, "were launched before the recording began"),
+        (~linked & ~early, "have no recorded launch"),
+    ):
+        if count := int(alone.sum()):
+            quality.notes.append(f"{count:,} of {len(device):,} device events {what}")
+    lead = host.start[device.launch[linked]] - device.start[linked]
+    if (lead > 0).any():
+        quality.notes.append(
+            f"{int((lead > 0).sum()):,} device events start up to {int(lead.max()) / 1000:,.1f} µs "
+            "before their launch: host and device clocks differ"
+        )
+    times = host.start if len(host) else device.start
     if (np.diff(times) > 3600 * 10**9).any():
         quality.notes.append("gap of over an hour between events: some timestamps may be wrong")
 
 
-def _why_nothing(timeline: Timeline, last: Part) -> str:
-    quality = timeline.quality
+def _why_nothing(quality: Quality, last: Part) -> str:
     if last.damage:
         return f"{last.damage}: no event could be read"
     if quality.read:
@@ -50,37 +64,6 @@ def _why_nothing(timeline: Timeline, last: Part) -> str:
         listed = "; ".join(f"{count:,} {reason}" for reason, count in reasons[:3])
         return f"no operators, kernels or memory events in it ({listed})"
     return 'JSON, but not a trace: no events ("traceEvents")'
-
-
-def _unlaunched(timeline: Timeline) -> list[str]:
-    host, device = timeline.host, timeline.device
-    alone = device.launch == NOTHING
-    if not alone.any():
-        return []
-    calls = host.correlation[(host.kind == HostKind.RUNTIME) & (host.correlation >= 0)]
-    first = int(calls.min()) if len(calls) else 0
-    early = alone & (device.correlation >= 0) & (device.correlation < first)
-    notes = []
-    for count, what in (
-        (int(early.sum()), "were launched before the recording began"),
-        (int((alone & ~early).sum()), "have no recorded launch"),
-    ):
-        if count:
-            notes.append(f"{count:,} of {len(device):,} device events {what}")
-    return notes
-
-
-def _skew(timeline: Timeline) -> list[str]:
-    device = timeline.device
-    linked = device.launch != NOTHING
-    lead = timeline.host.start[device.launch[linked]] - device.start[linked]
-    early = lead > 0
-    if not early.any():
-        return []
-    return [
-        f"{int(early.sum()):,} device events start up to {int(lead.max()) / 1000:,.1f} µs before "
-        "their launch: host and device clocks differ"
-    ]
 
 
 MOST_PROCESSES = 4

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -158,7 +159,7 @@ class Part:
 
 def read_parts(path: Path, part: int, parts: int, block_bytes: int) -> Iterator[Part]:
     """Every block of a trace, or each `parts`-th from `part`: then each is read by itself."""
-    with open_text(path) as source:
+    with closing(open_text(path)) as source:
         _check_start(source.window(0, 4096), source.damage)
         builder = ColumnBuilder()
         reader = BlockReader(builder)
@@ -169,15 +170,8 @@ def read_parts(path: Path, part: int, parts: int, block_bytes: int) -> Iterator[
                 reader.restart(inside=number > 0)
             reader.read_block(text, last=last)
             outside = bytes(reader.outside) if last or parts > 1 else b""
-            yield Part(
-                number,
-                builder.flush(),
-                outside,
-                reader.inside,
-                len(reader.rest),
-                size,
-                source.damage if last else None,
-            )
+            rest, damage = len(reader.rest), source.damage if last else None
+            yield Part(number, builder.flush(), outside, reader.inside, rest, size, damage)
 
 
 def fit_together(parts: list[Part]) -> bool:

@@ -65,11 +65,13 @@ def repair(piece: bytes | bytearray, *, last: bool) -> Repaired:
         try:
             value, end = _value(text, position, result)
         except (ValueError, RecursionError) as error:
-            if not last and _cut_off(error, text):
-                result.rest = text[position:].encode()
-                return result
-            following = _BETWEEN.search(text, position) or _LAST_END.search(text, position)
-            if not following and last:
+            cut_off = isinstance(error, JSONDecodeError) and (
+                error.pos >= len(text) - _ENDS or error.msg.startswith("Unterminated string")
+            )
+            following = None
+            if last or not cut_off:
+                following = _BETWEEN.search(text, position) or _LAST_END.search(text, position)
+            if not following and (last or cut_off):
                 result.rest = text[position:].encode()
                 return result
             result.dropped[Drop.BAD_JSON] += 1
@@ -93,13 +95,6 @@ def _value(text: str, position: int, result: Repaired) -> tuple[Any, int]:
     return found
 
 
-def _cut_off(error: Exception, text: str) -> bool:
-    """Whether it is only that the text ends too early."""
-    return isinstance(error, JSONDecodeError) and (
-        error.pos >= len(text) - _ENDS or error.msg.startswith("Unterminated string")
-    )
-
-
 def _add_event(value: Any, result: Repaired) -> None:
     """Make a typed event of a decoded one, or say why not."""
     kind = BY_PHASE.get(str(value.get("ph"))) if isinstance(value, dict) else None
@@ -109,6 +104,9 @@ def _add_event(value: Any, result: Repaired) -> None:
         result.events.append(kind())
     else:
         _Repairer(result).event(kind, value)
+
+
+_ARGS: dict[type[Struct], type[Struct]] = {Span: Args, Instant: MemoryArgs, Label: LabelArgs}
 
 
 class _Repairer:
@@ -130,26 +128,18 @@ class _Repairer:
             if known["ts"] is None:
                 self._result.dropped[Drop.NO_TIME] += 1
                 return
-        args = value.get("args")
-        args = args if isinstance(args, dict) else {}
         if kind is Span:
             duration = self._number(value.get("dur"))
             known["dur"] = NO_DURATION if duration is None else float(duration)
-            known["args"] = self._struct(Args, args)
-        elif kind is Instant:
-            known["args"] = self._struct(MemoryArgs, args)
-        elif kind is Label:
-            known["args"] = self._struct(LabelArgs, args)
+        if kind in _ARGS:
+            given, args = value.get("args"), {}
+            given = given if isinstance(given, dict) else {}
+            for name, key, brought in _FIELDS[_ARGS[kind]]:
+                found = None if given.get(key) is None else brought(self, given[key])
+                if found is not None:
+                    args[name] = found
+            known["args"] = _ARGS[kind](**args)
         self._result.events.append(kind(**known))
-
-    def _struct(self, kind: type[Struct], values: dict[str, Any]) -> Struct:
-        known = {}
-        for name, key, brought in _FIELDS[kind]:
-            if values.get(key) is not None:
-                value = brought(self, values[key])
-                if value is not None:
-                    known[name] = value
-        return kind(**known)
 
     def _text(self, value: Any) -> str:
         if not isinstance(value, str):
@@ -203,5 +193,5 @@ def _converter(kind: Any) -> Callable[[_Repairer, Any], Any]:
 
 _FIELDS: dict[type[Struct], list[tuple[str, str, Callable[[_Repairer, Any], Any]]]] = {
     kind: [(f.name, f.encode_name, _converter(f.type)) for f in fields(kind)]
-    for kind in (Args, MemoryArgs, LabelArgs)
+    for kind in _ARGS.values()
 }

@@ -9,6 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import methodcaller
 
 import numpy as np
 
@@ -36,11 +37,6 @@ def kernel_base_name(name: str) -> str:
     return "".join(own).strip().rsplit("::", 1)[-1].rsplit(" ", 1)[-1] or name
 
 
-def _kernel_exact_name(name: str) -> str:
-    """The whole name without blanks, which tools set differently."""
-    return name.replace(" ", "")
-
-
 def names_agree(counted: str, recorded: str) -> bool:
     """Whether the words of Nsight Compute's name all stand in the recorded one.
 
@@ -56,6 +52,7 @@ def names_agree(counted: str, recorded: str) -> bool:
 Size = tuple[tuple[int, ...] | None, tuple[int, ...] | None]  # grid and block
 Key = tuple[str, Size]
 Rule = Callable[[str], str]
+_whole_name: Rule = methodcaller("replace", " ", "")  # tools set blanks differently
 
 _SPREAD = 2.0  # repetitions of a launch take times within this factor of each other
 
@@ -84,7 +81,7 @@ def join_counters(counters: Sequence[KernelCounters], timeline: Timeline) -> Joi
     joined = JoinedCounters()
     launches = _Launches(timeline)
     left = dict(enumerate(counters))
-    for rule in (_kernel_exact_name, kernel_base_name):
+    for rule in (_whole_name, kernel_base_name):
         counted: dict[Key, list[int]] = defaultdict(list)
         for n, one in left.items():
             counted[rule(one.kernel), launches.size(one.grid, one.block)].append(n)
@@ -106,13 +103,14 @@ class _Launches:
     def __init__(self, timeline: Timeline) -> None:
         device = timeline.device
         launched = device.start.copy()
-        known = device.launch != NOTHING
-        launched[known] = timeline.host.start[device.launch[known]]
+        linked = device.launch != NOTHING
+        launched[linked] = timeline.host.start[device.launch[linked]]
         order = np.lexsort((device.start, launched))
         self.order: Column = order[device.kind[order] == DeviceKind.KERNEL]
         kinds, self._which = distinct_rows([device.name[self.order], device.geometry[self.order]])
         self._names = [timeline.name_of(name) for name, _ in kinds]
-        sizes = [_size_of(timeline.geometries, geometry) for _, geometry in kinds]
+        known = [Geometry() if g == NOTHING else timeline.geometries[g] for _, g in kinds]
+        sizes = [(geometry.grid, geometry.block) for geometry in known]
         self._sized = any(size != (None, None) for size in sizes)
         self._keys = {(kernel_base_name(n), s) for n, s in zip(self._names, sizes, strict=True)}
         self._sizes = sizes
@@ -178,9 +176,3 @@ def _pair(
             joined.repeated += len(repetitions) - 1
             for n in counted[place :: len(chosen)]:
                 left.pop(n)
-
-
-def _size_of(geometries: Sequence[Geometry], index: int) -> Size:
-    if index == NOTHING:
-        return None, None
-    return geometries[index].grid, geometries[index].block

@@ -12,11 +12,12 @@ count N` choose kernels, each of which is run several times over.
 import csv
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from stepscope.trace.nsight.sqlite_export import UnreadableReport, run_nvidia_tool
 
@@ -30,6 +31,7 @@ _SCALAR = {
     for kind, (operation, weight) in product("fdh", _WEIGHTS.items())
 }
 _PAIRED = {_SASS.format(f"f{name}2"): 2 * weight for name, weight in _WEIGHTS.items()}
+_PER_INSTRUCTION = _SCALAR | _PAIRED
 _SINGLE = [_SASS.format("f" + operation) for operation in _WEIGHTS]
 
 _TENSOR = re.compile(
@@ -39,39 +41,16 @@ _TENSOR = re.compile(
 _PIPE = "sm__inst_executed_pipe_tensor.sum"
 
 
-def _scalar_flops(metrics: Mapping[str, float]) -> float | None:
-    """Operations outside the tensor cores; None unless the fp32 instructions were counted."""
-    if not all(name in metrics for name in _SINGLE):
-        return None
-    return sum(metrics.get(name, 0.0) * w for name, w in (_SCALAR | _PAIRED).items())
-
-
-def _tensor_flops(metrics: Mapping[str, float]) -> float | None:
-    """Operations of the tensor cores, two for each multiply-add; None where not counted.
-
-    Counters overlap (fp16 is the sum of fp16 into fp16 and fp16 into fp32, and each of those of
-    sparse and dense): one that another covers is left out. Integer operations do not count.
-    """
-    found = {name: match for name in metrics if (match := _TENSOR.fullmatch(name))}
-    if not found:
-        return 0.0 if metrics.get(_PIPE) == 0 else None
-    floating = {n: m for n, m in found.items() if "int" not in m["src"]}
-    return sum(
-        metrics[name]
-        for name, match in floating.items()
-        if not any(_covers(other, match) for n, other in floating.items() if n != name)
-    )
-
-
 def _covers(general: re.Match[str], special: re.Match[str]) -> bool:
     return set(special["src"].split("_")) <= set(general["src"].split("_")) and all(
         general[part] in (None, special[part]) for part in ("op", "dst", "sparsity")
     )
 
 
+# By whether the comma marks decimals.
 _GROUPS = {
-    "decimal point": re.compile(r"[+-]?([1-9]\d{0,2}(,\d{3})+|\d+)(\.\d+)?([eE][+-]?\d+)?"),
-    "decimal comma": re.compile(r"[+-]?([1-9]\d{0,2}(\.\d{3})+|\d+)(,\d+)?([eE][+-]?\d+)?"),
+    False: re.compile(r"[+-]?([1-9]\d{0,2}(,\d{3})+|\d+)(\.\d+)?([eE][+-]?\d+)?"),
+    True: re.compile(r"[+-]?([1-9]\d{0,2}(\.\d{3})+|\d+)(,\d+)?([eE][+-]?\d+)?"),
 }
 _SPACES = str.maketrans("", "", " \u00a0\u202f\u2009'’")  # other locales' thousands marks
 _NUMBER = re.compile(r"[+-]?\d[\d.,]*([eE][+-]?\d+)?")
@@ -92,18 +71,15 @@ def has_decimal_comma(cells: Iterable[str], default: bool) -> bool:
     votes = 0
     for cell in cells:
         text = cell.translate(_SPACES)
-        if not _NUMBER.fullmatch(text):
-            continue
-        point = bool(_GROUPS["decimal point"].fullmatch(text))
-        comma = bool(_GROUPS["decimal comma"].fullmatch(text))
-        votes += comma - point
+        if _NUMBER.fullmatch(text):
+            votes += bool(_GROUPS[True].fullmatch(text)) - bool(_GROUPS[False].fullmatch(text))
     return votes > 0 if votes else default
 
 
 def parse_number(cell: str, decimal_comma: bool) -> float | None:
     """The number in a cell, None where there is none or it is too large."""
     text = cell.translate(_SPACES)
-    if not _GROUPS["decimal comma" if decimal_comma else "decimal point"].fullmatch(text):
+    if not _GROUPS[decimal_comma].fullmatch(text):
         return None
     thousands, decimal = (".", ",") if decimal_comma else (",", ".")
     value = float(text.replace(thousands, "").replace(decimal, "."))
@@ -128,11 +104,11 @@ def _prefix(unit: str) -> float:
 
 _LONGEST_LINE = 2**22
 _ID = re.compile(r"[0-9]{1,18}")
+_HEADER = re.compile(r"ID([,;\t])")  # the first cell of a table, and the mark after it
 _RAW = "print it with `ncu --import FILE --csv --page raw`"
 
 
-@dataclass(frozen=True, slots=True)
-class _CsvRow:
+class _CsvRow(NamedTuple):
     """One kernel: what each column says and in which unit ("" where the column has none)."""
 
     cells: dict[str, str]
@@ -149,8 +125,8 @@ def _read_rows(path: Path) -> Iterator[_CsvRow]:
     units: dict[str, str] = {}
     delimiter = ","
     for line in _lines(path):
-        if "Kernel Name" in line and (found := _delimiter(line)):
-            delimiter, units = found, {}
+        if "Kernel Name" in line and (found := _HEADER.match(line.replace('"', ""))):
+            delimiter, units = found[1], {}
             header = _cells(line, delimiter)
             if "Metric Name" in header:
                 raise UnreadableReport(f"{path} is ncu's details page; {_RAW}")
@@ -178,12 +154,6 @@ def _lines(path: Path) -> Iterator[str]:
                     yield line.rstrip("\r\n")
     except (OSError, UnicodeError) as error:
         raise UnreadableReport(f"{path}: cannot be read ({error})") from None
-
-
-def _delimiter(line: str) -> str | None:
-    """What follows the first cell of a header, `ID`; None if it is not one."""
-    rest = line.replace('"', "")
-    return rest[2] if rest.startswith("ID") and rest[2:3] in (",", ";", "\t") else None
 
 
 def _cells(line: str, delimiter: str) -> list[str]:
@@ -244,14 +214,28 @@ class KernelCounters:
 
     @property
     def tensor_flops(self) -> float | None:
-        """Floating-point operations on tensor cores."""
-        return _tensor_flops(self.metrics)
+        """Floating-point operations on tensor cores, two for each multiply-add; None: not counted.
+
+        Counters overlap (fp16 is the sum of fp16 into fp16 and fp16 into fp32, and each of those of
+        sparse and dense): one that another covers is left out. Integer operations do not count.
+        """
+        found = {name: match for name in self.metrics if (match := _TENSOR.fullmatch(name))}
+        if not found:
+            return 0.0 if self.metrics.get(_PIPE) == 0 else None
+        floating = {n: m for n, m in found.items() if "int" not in m["src"]}
+        return sum(
+            self.metrics[name]
+            for name, match in floating.items()
+            if not any(_covers(other, match) for n, other in floating.items() if n != name)
+        )
 
     @property
     def flops(self) -> float | None:
         """All floating-point operations; None unless those on and off tensor cores are known."""
-        on, off = _tensor_flops(self.metrics), _scalar_flops(self.metrics)
-        return None if on is None or off is None else on + off
+        on = self.tensor_flops
+        if on is None or not all(name in self.metrics for name in _SINGLE):
+            return None
+        return on + sum(self.metrics.get(name, 0.0) * w for name, w in _PER_INSTRUCTION.items())
 
 
 def read_ncu(path: Path) -> list[KernelCounters]:
@@ -278,12 +262,11 @@ def _read_csv(path: Path) -> list[KernelCounters]:
 
 def _counters(row: _CsvRow, decimal_comma: bool) -> KernelCounters:
     cells = row.cells
-    values = {
-        name: (parse_number(cell, decimal_comma), row.units.get(name, ""))
+    metrics = {
+        name: value * unit_scale(row.units.get(name, ""))
         for name, cell in cells.items()
-        if "__" in name
+        if "__" in name and (value := parse_number(cell, decimal_comma)) is not None
     }
-    metrics = {name: v * unit_scale(unit) for name, (v, unit) in values.items() if v is not None}
     return KernelCounters(
         kernel=cells["Kernel Name"],
         id=int(cells["ID"]),

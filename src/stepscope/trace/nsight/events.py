@@ -32,18 +32,11 @@ from stepscope.trace.nsight.sqlite_export import (
 from stepscope.trace.quality import Repair
 
 _VERSION = re.compile(r"(_v\d+)?(_ptsz|_ptds)?$")
-_COPY_DIRECTIONS = dict(
-    enumerate(
-        ("HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP",
-         "HtoD", "DtoH", "DtoD"),  # the last three: unified memory
-        start=1,
-    )
-)  # fmt: skip
-_MEMORIES = dict(
-    enumerate(
-        ("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static")
-    )
-)
+_WAYS = ("HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP")
+_UNIFIED_WAYS = ("HtoD", "DtoH", "DtoD")
+_COPY_DIRECTIONS = dict(enumerate((*_WAYS, *_UNIFIED_WAYS), start=1))
+_PLAIN_MEMORIES = ("Pageable", "Pinned", "Device", "Array", "Managed")
+_MEMORIES = dict(enumerate((*_PLAIN_MEMORIES, "Device Static", "Managed Static")))
 _SYNC_NAMES = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
 _SIDES = {"D": "Device", "A": "Array"}
 _UNKNOWN = "Unknown"
@@ -59,16 +52,6 @@ def _memory_names(database: Database) -> dict[int, str]:
     labels = database.records("ENUM_CUDA_MEM_KIND", ["id", "label"])
     names = {r["id"]: r["label"] for r in labels if isinstance(r["label"], str)}
     return names or _MEMORIES
-
-
-def _copy_name(kind: int, source: int, target: int, memories: dict[int, str]) -> str:
-    """Like `Memcpy HtoD (Pageable -> Device)`."""
-    direction = _COPY_DIRECTIONS.get(kind, _UNKNOWN)
-    sides = [
-        memories.get(memory, _SIDES.get(side, _UNKNOWN))
-        for memory, side in ((source, direction[0]), (target, direction[-1]))
-    ]
-    return f"Memcpy {direction} ({sides[0]} -> {sides[1]})"
 
 
 CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
@@ -188,13 +171,13 @@ SETS = "CUPTI_ACTIVITY_KIND_MEMSET"
 GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 
 _COMMON = (
-    "start", "end", "deviceId", "contextId", "streamId", "correlationId", "globalPid", "graphId",
-    "graphNodeId",
-)  # fmt: skip
+    *("start", "end", "deviceId", "contextId", "streamId", "correlationId", "globalPid"),
+    *("graphId", "graphNodeId"),
+)
 _GEOMETRY = (
-    "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "registersPerThread",
-    "staticSharedMemory", "dynamicSharedMemory",
-)  # fmt: skip
+    *("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"),
+    *("registersPerThread", "staticSharedMemory", "dynamicSharedMemory"),
+)
 
 
 def read_device(
@@ -205,8 +188,8 @@ def read_device(
     return stack_rows(
         [
             _kernels(database, names, geometries, quality),
-            _copies(database, names, quality),
-            _sets(database, names, quality),
+            _moved(database, names, quality, COPIES),
+            _moved(database, names, quality, SETS),
             _graphs(database, names, quality),
         ]
     )
@@ -216,38 +199,34 @@ def _kernels(database: Database, names: Interned, geometries: Interned, quality:
     named = database.first(KERNELS, "demangledName", "shortName", "mangledName")
     rows = database.integers(KERNELS, [*_COMMON, named, *_GEOMETRY])
     rows = with_times(rows, quality, "kernels")
-    texts = database.strings(rows[named])
+    texts, unnamed = database.strings(rows[named]), "(kernel without a name)"
+    sizes = [rows[column] for column in _GEOMETRY]
     return _common(rows, DeviceKind.KERNEL) | {
-        "name": map_rows(
-            [rows[named]], lambda key: names[texts.get(key, "(kernel without a name)")]
-        ),
-        "geometry": map_rows(
-            [rows[c] for c in _GEOMETRY], lambda *cells: _geometry(cells, geometries)
-        ),
+        "name": map_rows([rows[named]], lambda key: names[texts.get(key, unnamed)]),
+        "geometry": map_rows(sizes, lambda *cells: _geometry(cells, geometries)),
     }
 
 
-def _copies(database: Database, names: Interned, quality: Quality) -> Rows:
-    kinds = ["copyKind", "srcKind", "dstKind"]
-    rows = with_times(database.integers(COPIES, [*_COMMON, "bytes", *kinds]), quality, "copies")
+def _moved(database: Database, names: Interned, quality: Quality, table: str) -> Rows:
+    """Copies or memsets."""
     memories = _memory_names(database)
-    return _common(rows, DeviceKind.COPY) | {
-        "name": map_rows(
-            [rows[k] for k in kinds], lambda k, s, d: names[_copy_name(k, s, d, memories)]
-        ),
-        "bytes": rows["bytes"],
-    }
+    kind, what, kinds = DeviceKind.COPY, "copies", ["copyKind", "srcKind", "dstKind"]
+    if table == SETS:
+        kind, what, kinds = DeviceKind.SET, "memsets", ["memKind"]
 
+    def name(*numbers: int) -> int:
+        if table == SETS:
+            return names[f"Memset ({memories.get(numbers[0], _UNKNOWN)})"]
+        direction = _COPY_DIRECTIONS.get(numbers[0], _UNKNOWN)
+        source, target = (
+            memories.get(memory, _SIDES.get(side, _UNKNOWN))
+            for memory, side in zip(numbers[1:], (direction[0], direction[-1]), strict=True)
+        )
+        return names[f"Memcpy {direction} ({source} -> {target})"]
 
-def _sets(database: Database, names: Interned, quality: Quality) -> Rows:
-    rows = with_times(database.integers(SETS, [*_COMMON, "bytes", "memKind"]), quality, "memsets")
-    memories = _memory_names(database)
-    return _common(rows, DeviceKind.SET) | {
-        "name": map_rows(
-            [rows["memKind"]], lambda kind: names[f"Memset ({memories.get(kind, _UNKNOWN)})"]
-        ),
-        "bytes": rows["bytes"],
-    }
+    rows = with_times(database.integers(table, [*_COMMON, "bytes", *kinds]), quality, what)
+    named = map_rows([rows[column] for column in kinds], name)
+    return _common(rows, kind) | {"name": named, "bytes": rows["bytes"]}
 
 
 def _graphs(database: Database, names: Interned, quality: Quality) -> Rows:
@@ -285,14 +264,9 @@ def _geometry(cells: tuple[int, ...], geometries: Interned) -> int:
     if all(value is None for value in known):
         return NOTHING
     shared = [value for value in known[7:] if value is not None]
-    return geometries[
-        Geometry(
-            grid=None if None in known[:3] else cells[:3],
-            block=None if None in known[3:6] else cells[3:6],
-            registers=known[6],
-            shared_bytes=sum(shared) if shared else None,
-        )
-    ]
+    grid = None if None in known[:3] else cells[:3]
+    block = None if None in known[3:6] else cells[3:6]
+    return geometries[Geometry(grid, block, known[6], sum(shared) if shared else None)]
 
 
 SYNCS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"

@@ -91,16 +91,15 @@ class Database:
             *integers.values(),
             *(f"iif(typeof({sql}) = 'text', {sql}, '')" for sql, _ in texts.values()),
         ]
-        names = [*integers, *texts]
-        types = [np.int64] * len(integers) + [np.int32] * len(texts)
         interns = [None] * len(integers) + [intern for _, intern in texts.values()]
+        types = [np.int64 if intern is None else np.int32 for intern in interns]
         parts: list[list[Column]] = [[np.empty(0, dtype)] for dtype in types]
         for rows in self._rows(table, wanted):
-            for part, dtype, intern, cells in zip(
-                parts, types, interns, zip(*rows, strict=True), strict=True
-            ):
+            columns = zip(*rows, strict=True)
+            for part, dtype, intern, cells in zip(parts, types, interns, columns, strict=True):
                 values = cells if intern is None else map(intern, cells)
                 part.append(np.fromiter(values, dtype, len(rows)))
+        names = (*integers, *texts)
         return {name: np.concatenate(part) for name, part in zip(names, parts, strict=True)}
 
     def records(self, table: str, columns: Sequence[str]) -> list[dict[str, Any]]:

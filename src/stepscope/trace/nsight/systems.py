@@ -60,10 +60,8 @@ def _utc_offset(database: Database) -> int:
 
 def _threads_of(database: Database, identifiers: Column) -> tuple[list[Thread], Column]:
     """The threads behind serialised ids, and for each id which one it is."""
-    labels = {
-        row["globalTid"]: row["nameId"]
-        for row in database.records("ThreadNames", ["globalTid", "nameId"])
-    }
+    rows = database.records("ThreadNames", ["globalTid", "nameId"])
+    labels = {row["globalTid"]: row["nameId"] for row in rows}
     known, which = np.unique(identifiers, return_inverse=True)
     wanted = [_integer(labels.get(key)) or NOTHING for key in known.tolist()]
     texts = database.strings(np.array(wanted, np.int64))
@@ -96,20 +94,19 @@ def _devices_of(database: Database) -> list[DeviceInfo]:
     devices = []
     for row in database.records("TARGET_INFO_GPU", [*columns, *capability]):
         numbers = {column: _integer(row[column]) for column in row}
-        major, minor = (numbers[c] for c in capability)
+        index, major, minor = (numbers[column] for column in ("id", *capability))
         warp, warps = numbers["threadsPerWarp"], numbers["maxWarpsPerSm"]
-        if numbers["id"] is not None:
-            devices.append(
-                DeviceInfo(
-                    index=numbers["id"],
-                    name=row["name"] if isinstance(row["name"], str) else None,
-                    memory_bytes=numbers["totalMemory"],
-                    capability=None if major is None or minor is None else (major, minor),
-                    multiprocessors=numbers["smCount"],
-                    warp_size=warp,
-                    max_threads_per_sm=None if warp is None or warps is None else warp * warps,
-                )
+        if index is not None:
+            info = DeviceInfo(
+                index=index,
+                name=row["name"] if isinstance(row["name"], str) else None,
+                memory_bytes=numbers["totalMemory"],
+                capability=None if major is None or minor is None else (major, minor),
+                multiprocessors=numbers["smCount"],
+                warp_size=warp,
+                max_threads_per_sm=None if warp is None or warps is None else warp * warps,
             )
+            devices.append(info)
     return devices
 
 
@@ -161,18 +158,13 @@ def _timeline(database: Database, source: str) -> Timeline:
     host, device, syncs = _ordered(host), _ordered(device), _ordered(syncs)
 
     awaited = {**syncs, "stream": syncs["waits_for"]}
-    streams, (stream, sync_stream, waits_for) = streams_of([device, syncs, awaited])
+    streams, (stream, waiting, waits_for) = streams_of([device, syncs, awaited])
+    sync_streams = {"stream": waiting, "waits_for": waits_for}
     threads, thread = _threads_of(database, host["thread"])
     correlation = _correlations(host, device, syncs)
-    launch = link_launches(
-        host["kind"],
-        host["name"],
-        host["start"],
-        correlation[0],
-        list(names),
-        device["start"],
-        correlation[1],
-    )
+    called = (host["kind"], host["name"], host["start"], correlation[0])
+    launch = link_launches(*called, list(names), device["start"], correlation[1])
+    parent = link_parents(thread, host["start"], host["end"] - host["start"])
     quality.kept = sum(len(g["start"]) for g in groups)
     _note(database, quality, int((launch == NOTHING).sum()))
     return Timeline(
@@ -187,25 +179,13 @@ def _timeline(database: Database, source: str) -> Timeline:
         collectives=[],
         devices=_devices_of(database),
         host=_events(
-            HostEvents,
-            host,
-            first,
-            thread=thread,
-            correlation=correlation[0],
-            parent=link_parents(thread, host["start"], host["end"] - host["start"]),
+            HostEvents, host, first, thread=thread, correlation=correlation[0], parent=parent
         ),
         device=_events(
             DeviceEvents, device, first, stream=stream, correlation=correlation[1], launch=launch
         ),
         memory=make_events(MemoryEvents),
-        syncs=_events(
-            SyncEvents,
-            syncs,
-            first,
-            stream=sync_stream,
-            correlation=correlation[2],
-            waits_for=waits_for,
-        ),
+        syncs=_events(SyncEvents, syncs, first, correlation=correlation[2], **sync_streams),
         span=(0, last - first),
         rank=None,
         world_size=None,
