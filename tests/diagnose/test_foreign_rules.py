@@ -41,7 +41,7 @@ def pointing_at(monkeypatch, value):
     [
         ("stepscope_nowhere:RULE", "failed to load: ModuleNotFoundError"),
         ("stepscope.diagnose.rules:all_rules", "is not a Rule"),
-        ("stepscope.diagnose.rules.sync:SYNC_ITEM", "sync.item exists already"),
+        ("stepscope.diagnose.rules.sync:sync_item", "sync.item exists already"),
     ],
     ids=["missing", "something else", "a known id"],
 )

@@ -12,10 +12,17 @@ from stepscope.analyze.run.records import RunRecords
 from stepscope.analyze.timeline.document import TraceAnalysis
 from stepscope.record.facts import OptimizerMadeFact, SiteFact, Switches
 from stepscope.record.finding import Finding, Place, Predicted, TimelineHint
+from stepscope.record.kinds import IdleCause
 from stepscope.record.timeline import Timeline
 
 _DEFAULT_DOUBT = 0.15  # of a gain: what predictions err by where nothing better is known
 _RUN_TO_RUN = 0.02  # two runs of the same program differ by that
+_TIMELINES = {
+    "data": TimelineHint(IdleCause.LOADER, ("enumerate(DataLoader)",)),
+    "sync": TimelineHint(
+        IdleCause.SYNCHRONISATION, ("aten::item", "cudaStreamSynchronize", "cudaDeviceSynchronize")
+    ),
+}
 
 
 class Replayable(Protocol):
@@ -169,8 +176,9 @@ def rule(
     healthy: bool = False,
     timeline: TimelineHint | None = None,
 ) -> Callable[[Callable[[Case], Iterable[Finding]]], Rule]:
-    """Makes a rule of the function that finds it."""
-    return lambda find: Rule(name, cause, find, symptoms, family, healthy, timeline)
+    """Makes a rule of the function that finds it; no hint: that of its group."""
+    hint = timeline or _TIMELINES.get(name.partition(".")[0])
+    return lambda find: Rule(name, cause, find, symptoms, family, healthy, hint)
 
 
 def speedup_range(

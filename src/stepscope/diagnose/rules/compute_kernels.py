@@ -109,10 +109,7 @@ def layout_changes(case: Case) -> Iterable[Finding]:
             Evidence("of GPU time", 100 * spent / busy if busy else 0.0, "%"),
             Evidence("kernels per step", facts.category_count(case, "layout change")),
         ),
-        where=(
-            *facts.sites(case, "forward")[:1],
-            *facts.heaviest_kernels(case, "layout change"),
-        ),
+        where=(*facts.sites(case, "forward")[:1], *facts.heaviest_kernels(case, "layout change")),
         predicted=predicted,
         fix=None if already else FixRef("channels_last"),
         kind=ChangeKind.NUMERIC,

@@ -12,7 +12,6 @@ from stepscope.diagnose.case import Case, in_ms, rule
 from stepscope.diagnose.ranking import LEAST_GAIN
 from stepscope.diagnose.rules.facts import idle_share
 from stepscope.diagnose.rules.loading import (
-    LOADER_TIMELINE,
     DataWait,
     Loading,
     loader_setting,
@@ -30,7 +29,6 @@ _LEAST_PART = 0.2  # of making a batch: a part that takes less is not the one to
 @rule(
     "data.loader_bound",
     "The step waits for batches because samples are slow to make.",
-    timeline=LOADER_TIMELINE,
     symptoms=("machine.few_cores",),
 )
 def loader_bound(case: Case) -> Iterable[Finding]:
@@ -117,7 +115,6 @@ def _of_trace(case: Case) -> Iterable[Finding]:
 @rule(
     "data.slow_storage",
     "Reading samples dominates the time to make a batch.",
-    timeline=LOADER_TIMELINE,
     symptoms=("machine.few_cores",),
 )
 def slow_storage(case: Case) -> Iterable[Finding]:
@@ -163,11 +160,7 @@ def slow_storage(case: Case) -> Iterable[Finding]:
 _BATCHED_TIME = 0.15  # of the time one by one: 0.07 to 0.27 for samples of 16 to 512 bytes
 
 
-@rule(
-    "data.tiny_samples",
-    "Samples are tiny: fetching them one by one takes the time.",
-    timeline=LOADER_TIMELINE,
-)
+@rule("data.tiny_samples", "Samples are tiny: fetching them one by one takes the time.")
 def tiny_samples(case: Case) -> Iterable[Finding]:
     """The step waits for batches of many samples that take microseconds each."""
     how = waiting_because(case, DataWait.TINY_SAMPLES)
@@ -212,7 +205,6 @@ _LEAST_GPU_SHARE = 0.3
 @rule(
     "data.gpu_augmentation",
     "Transforms the GPU could run keep the CPU from delivering batches in time.",
-    timeline=LOADER_TIMELINE,
 )
 def gpu_augmentation(case: Case) -> Iterable[Finding]:
     """A worker per core does not hide loading, and tensor transforms are 30% of it."""

@@ -7,7 +7,6 @@ from stepscope.diagnose.case import Case, in_ms, rule
 from stepscope.diagnose.ranking import LEAST_GAIN
 from stepscope.diagnose.rules import facts
 from stepscope.diagnose.rules.loading import (
-    LOADER_TIMELINE,
     DataWait,
     Loading,
     loader_setting,
@@ -26,7 +25,7 @@ from stepscope.record.finding import (
 from stepscope.record.fix import FixState
 
 
-@rule("data.too_few_workers", "Too few workers make the batches.", timeline=LOADER_TIMELINE)
+@rule("data.too_few_workers", "Too few workers make the batches.")
 def too_few_workers(case: Case) -> Iterable[Finding]:
     """The workers set the pace, and there are cores for more."""
     how = waiting_because(case, DataWait.FEW_WORKERS)
@@ -60,7 +59,7 @@ def _counted(count: int, what: str) -> str:
 _MOST_WORKERS_A_CORE = 1.5  # below that, waiting for storage can be worth it
 
 
-@rule("data.too_many_workers", "More workers than cores.", timeline=LOADER_TIMELINE)
+@rule("data.too_many_workers", "More workers than cores.")
 def too_many_workers(case: Case) -> Iterable[Finding]:
     """Workers outnumber the cores, and running, starting or waiting for them costs 2%."""
     how = loading(case)
@@ -97,11 +96,7 @@ def too_many_workers(case: Case) -> Iterable[Finding]:
     )
 
 
-@rule(
-    "data.no_persistent_workers",
-    "Every epoch restarts the workers while training waits.",
-    timeline=LOADER_TIMELINE,
-)
+@rule("data.no_persistent_workers", "Every epoch restarts the workers while training waits.")
 def no_persistent_workers(case: Case) -> Iterable[Finding]:
     """Starting workers costs 2% of the run, or happens in most steps."""
     how = loading(case)
@@ -165,7 +160,6 @@ _BETTER_PREFETCH = 4
 @rule(
     "data.no_prefetch",
     "Workers keep up on average, but too few batches are ready when one is late.",
-    timeline=LOADER_TIMELINE,
 )
 def no_prefetch(case: Case) -> Iterable[Finding]:
     """The step waits for late batches although its workers keep up on average."""
@@ -202,11 +196,7 @@ def no_prefetch(case: Case) -> Iterable[Finding]:
 _LARGE_MB = 1.0
 
 
-@rule(
-    "data.fresh_memory",
-    "Workers allocate new shared memory for every large batch.",
-    timeline=LOADER_TIMELINE,
-)
+@rule("data.fresh_memory", "Workers allocate new shared memory for every large batch.")
 def fresh_memory(case: Case) -> Iterable[Finding]:
     """Workers allocate shared memory for batches of 1 MB or more, and reusing it gains 2%."""
     how, run = loading(case), case.show
@@ -242,7 +232,7 @@ def fresh_memory(case: Case) -> Iterable[Finding]:
 _MOST_THREADS_A_CORE = 1.25
 
 
-@rule("data.cpu_oversubscribed", "More compute threads than cores.", timeline=LOADER_TIMELINE)
+@rule("data.cpu_oversubscribed", "More compute threads than cores.")
 def cpu_oversubscribed(case: Case) -> Iterable[Finding]:
     """torch has more threads than cores, and the CPU does 2% of the step or more."""
     threads, cores = case.switches.threads, max(1, int(case.cores))

@@ -55,8 +55,8 @@ def launch_bound(case: Case) -> Iterable[Finding]:
         id=launch_bound.id,
         title="GPU waits for kernel launches",
         why=f"A step has {count:,.0f} kernels of {1e3 * busy / count:.0f} µs, and the host needs "
-        f"{1e3 * case.step_ms / count:.0f} µs to launch each: the GPU idles "
-        f"{idle:.0%} of the step.",
+        f"{1e3 * case.step_ms / count:.0f} µs to launch each: the GPU idles {idle:.0%} of the "
+        "step.",
         advice="Launch more work at once: capture the step as a CUDA graph, or compile the model "
         "(torch.compile, mode reduce-overhead); larger batches help too.",
         share=idle,

@@ -23,11 +23,7 @@ from stepscope.record.finding import (
     Predicted,
     Setting,
     SettingOwner,
-    TimelineHint,
 )
-from stepscope.record.kinds import IdleCause
-
-LOADER_TIMELINE = TimelineHint(IdleCause.LOADER, ("enumerate(DataLoader)",))
 
 _LIMITS = 0.7  # of the step: workers that need longer for a batch set its pace
 _CPU_BOUND = 0.7  # of making a batch: the rest is then rather waiting for a core that others have

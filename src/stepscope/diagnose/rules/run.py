@@ -142,9 +142,8 @@ def checkpoint_saving(case: Case) -> Iterable[Finding]:
         title=f"Saving checkpoints takes {saving.share:.0%} of the run",
         why=f"{saved} saves took {in_s(saving.seconds)} of {in_s(saving.run_s)}, one about every "
         f"{every:.0f} steps; training stops meanwhile.",
-        advice=f"Save every {seldom:,} steps: this run would take "
-        f"{in_s(after)} instead of {in_s(saving.run_s)}. Or copy "
-        "the state and write it from a thread.",
+        advice=f"Save every {seldom:,} steps: this run would take {in_s(after)} instead of "
+        f"{in_s(saving.run_s)}. Or copy the state and write it from a thread.",
         share=saving.share,
         evidence=(
             Evidence("saving", saving.seconds, "s"),

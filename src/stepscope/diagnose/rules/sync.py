@@ -1,15 +1,13 @@
 """Sync rules: reading values, printing, masks, explicit synchronisation, empty_cache."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 
 from stepscope.analyze.replay import changes
-from stepscope.diagnose.case import Case, Rule, in_ms, rule
+from stepscope.diagnose.case import Case, in_ms, rule
 from stepscope.diagnose.rules import facts
 from stepscope.diagnose.rules.transfer import pageable_copies
 from stepscope.diagnose.rules.waits import (
-    SYNC_TIMELINE,
-    Wait,
     WaitGroup,
     grouped_waits,
     is_worth_fixing,
@@ -17,9 +15,9 @@ from stepscope.diagnose.rules.waits import (
     predict_without_waits,
     source_line,
     wait_evidence,
-    wait_finding,
     wait_places,
     wait_share,
+    worth_removing,
 )
 from stepscope.record.finding import Confidence, Effort, Evidence, Finding, FixRef, Place
 from stepscope.record.kinds import HostWait
@@ -27,122 +25,106 @@ from stepscope.record.kinds import HostWait
 _SUMMED = re.compile(r"\+=.*\.item\(\)")
 
 
-def _lazyitem(case: Case, some: Sequence[Wait]) -> FixRef | None:
-    """Where a line sums up what it reads."""
-    summed = any(_SUMMED.search(source_line(case, wait.place)) for wait in some)
-    return FixRef("lazyitem") if summed else None
-
-
-def _nosync(case: Case, some: Sequence[Wait]) -> FixRef | None:
-    """Where the program waits for the whole device."""
-    whole = any(wait.what is HostWait.SYNCHRONIZE for wait in some) and case.show is not None
-    return FixRef("nosync") if whole else None
-
-
-def _wait_rule(
-    name: str,
-    group: WaitGroup,
-    *,
-    cause: str,
-    reported: str,
-    title: str,
-    why: str,
-    advice: str,
-    reason: str,
-    fix: Callable[[Case, Sequence[Wait]], FixRef | None] = lambda case, some: None,
-    effort: Effort = Effort.FEW_LINES,
-    effort_of_one: Effort | None = None,
-    family: str | None = "wait",
-) -> Rule:
-    """A rule about all waits of a group; `effort_of_one`: where there is only one line."""
-
-    def find(case: Case) -> Iterable[Finding]:
-        some = grouped_waits(case).get(group, [])
-        return wait_finding(
-            case,
-            some,
-            name=name,
-            title=title,
-            why=why,
-            advice=advice,
-            reason=reason,
-            fix=fix(case, some),
-            effort=(effort_of_one or effort) if len(some) == 1 else effort,
-        )
-
-    find.__doc__ = reported
-    return Rule(name, cause, find, family=family, timeline=SYNC_TIMELINE)
-
-
-SYNC_ITEM = _wait_rule(
+@rule(
     "sync.item",
-    WaitGroup.ITEM,
-    cause="`.item()`, `float()` and comparisons block the host until the device has the value.",
-    reported="Reading values off the device costs 2% of the step.",
-    title="Reading values with .item() blocks the host",
-    why="Values are read with .item(), float() or a comparison{often}: the host blocks {lost}, and"
-    " the GPU then has nothing queued.",
-    advice="Keep the value on the device (`total += loss.detach()`) and read it every N steps or"
-    " once per epoch.",
-    reason="the host prepares the next step instead of waiting for a value",
-    fix=_lazyitem,
-    effort_of_one=Effort.ONE_LINE,
+    "`.item()`, `float()` and comparisons block the host until the device has the value.",
+    family="wait",
 )
+def sync_item(case: Case) -> Iterable[Finding]:
+    """Reading values off the device costs 2% of the step."""
+    some = grouped_waits(case).get(WaitGroup.ITEM, [])
+    summed = any(_SUMMED.search(source_line(case, wait.place)) for wait in some)
+    reason = "the host prepares the next step instead of waiting for a value"
+    told = Finding(
+        id=sync_item.id,
+        title="Reading values with .item() blocks the host",
+        why="Values are read with .item(), float() or a comparison{often}: the host blocks "
+        "{lost}, and the GPU then has nothing queued.",
+        advice="Keep the value on the device (`total += loss.detach()`) and read it every N "
+        "steps or once per epoch.",
+        share=0.0,
+        fix=FixRef("lazyitem") if summed else None,
+        effort=Effort.ONE_LINE if len(some) == 1 else Effort.FEW_LINES,
+    )
+    return worth_removing(case, some, predict_without_waits(case, some, reason), told)
 
-SYNC_CPU = _wait_rule(
+
+@rule(
     "sync.cpu",
-    WaitGroup.CPU,
-    cause="`.cpu()`, `.numpy()` and `.tolist()` block the host until the tensor has arrived.",
-    reported="Copying a few tensors back costs 2% of the step.",
-    title="Copying tensors back with .cpu() blocks the host",
-    why="Tensors are copied back with .cpu(), .numpy() or .tolist(){often}: the host blocks"
-    " {lost}.",
-    advice="Reduce them on the device and copy results back every N steps; or copy into pinned"
-    " memory with non_blocking=True and read it a step later.",
-    reason="the host prepares the next step instead of waiting for tensors",
+    "`.cpu()`, `.numpy()` and `.tolist()` block the host until the tensor has arrived.",
+    family="wait",
 )
+def sync_cpu(case: Case) -> Iterable[Finding]:
+    """Copying a few tensors back costs 2% of the step."""
+    some = grouped_waits(case).get(WaitGroup.CPU, [])
+    reason = "the host prepares the next step instead of waiting for tensors"
+    told = Finding(
+        id=sync_cpu.id,
+        title="Copying tensors back with .cpu() blocks the host",
+        why="Tensors are copied back with .cpu(), .numpy() or .tolist(){often}: the host blocks "
+        "{lost}.",
+        advice="Reduce them on the device and copy results back every N steps; or copy into "
+        "pinned memory with non_blocking=True and read it a step later.",
+        share=0.0,
+    )
+    return worth_removing(case, some, predict_without_waits(case, some, reason), told)
 
-SYNC_PRINT = _wait_rule(
-    "sync.print",
-    WaitGroup.PRINT,
-    cause="Printing or logging tensors in the loop blocks the host.",
-    reported="Lines that print or log GPU values cost 2% of the step.",
-    title="Printing GPU values blocks the host",
-    why="A line that prints or logs reads tensors off the GPU{often}: the host blocks {lost}.",
-    advice="Print every N steps (`if step % 100 == 0:`) and keep the values on the device until"
-    " then.",
-    reason="the host no longer waits for values to print",
-    effort=Effort.ONE_LINE,
-)
 
-SYNC_NONZERO = _wait_rule(
+@rule("sync.print", "Printing or logging tensors in the loop blocks the host.", family="wait")
+def sync_print(case: Case) -> Iterable[Finding]:
+    """Lines that print or log GPU values cost 2% of the step."""
+    some = grouped_waits(case).get(WaitGroup.PRINT, [])
+    reason = "the host no longer waits for values to print"
+    told = Finding(
+        id=sync_print.id,
+        title="Printing GPU values blocks the host",
+        why="A line that prints or logs reads tensors off the GPU{often}: the host blocks {lost}.",
+        advice="Print every N steps (`if step % 100 == 0:`) and keep the values on the device "
+        "until then.",
+        share=0.0,
+        effort=Effort.ONE_LINE,
+    )
+    return worth_removing(case, some, predict_without_waits(case, some, reason), told)
+
+
+@rule(
     "sync.nonzero",
-    WaitGroup.NONZERO,
-    cause="nonzero, boolean masks and unique block the host until it knows the size of the result.",
-    reported="Operators with data-dependent shapes cost 2% of the step.",
-    title="Masks and nonzero() block the host",
-    why="Boolean indexing, nonzero and unique have data-dependent shapes, which the host has to"
-    " wait for{often}: {lost}.",
-    advice="Keep shapes fixed: torch.where(mask, x, 0), multiply by the mask, or weight the loss"
-    " and divide by mask.sum() on the device.",
-    reason="shapes are known without asking the device",
-    family=None,
+    "nonzero, boolean masks and unique block the host until it knows the size of the result.",
 )
+def sync_nonzero(case: Case) -> Iterable[Finding]:
+    """Operators with data-dependent shapes cost 2% of the step."""
+    some = grouped_waits(case).get(WaitGroup.NONZERO, [])
+    reason = "shapes are known without asking the device"
+    told = Finding(
+        id=sync_nonzero.id,
+        title="Masks and nonzero() block the host",
+        why="Boolean indexing, nonzero and unique have data-dependent shapes, which the host has "
+        "to wait for{often}: {lost}.",
+        advice="Keep shapes fixed: torch.where(mask, x, 0), multiply by the mask, or weight the "
+        "loss and divide by mask.sum() on the device.",
+        share=0.0,
+    )
+    return worth_removing(case, some, predict_without_waits(case, some, reason), told)
 
-SYNC_SYNCHRONIZE = _wait_rule(
-    "sync.synchronize",
-    WaitGroup.SYNCHRONIZE,
-    cause="`torch.cuda.synchronize()` in the loop.",
-    reported="Explicit synchronisation costs 2% of the step.",
-    title="torch.cuda.synchronize() blocks the host",
-    why="The loop synchronises with the GPU{often}: the host blocks {lost}, and the GPU then has"
-    " nothing queued.",
-    advice="Delete torch.cuda.synchronize() from the loop: results stay correct. To time steps,"
-    " record CUDA events and read them later.",
-    reason="the host keeps launching while the GPU works",
-    fix=_nosync,
-    effort=Effort.ONE_LINE,
-)
+
+@rule("sync.synchronize", "`torch.cuda.synchronize()` in the loop.", family="wait")
+def sync_synchronize(case: Case) -> Iterable[Finding]:
+    """Explicit synchronisation costs 2% of the step."""
+    some = grouped_waits(case).get(WaitGroup.SYNCHRONIZE, [])
+    whole = any(wait.what is HostWait.SYNCHRONIZE for wait in some) and case.show is not None
+    reason = "the host keeps launching while the GPU works"
+    told = Finding(
+        id=sync_synchronize.id,
+        title="torch.cuda.synchronize() blocks the host",
+        why="The loop synchronises with the GPU{often}: the host blocks {lost}, and the GPU then "
+        "has nothing queued.",
+        advice="Delete torch.cuda.synchronize() from the loop: results stay correct. To time "
+        "steps, record CUDA events and read them later.",
+        share=0.0,
+        fix=FixRef("nosync") if whole else None,
+        effort=Effort.ONE_LINE,
+    )
+    return worth_removing(case, some, predict_without_waits(case, some, reason), told)
 
 
 _FREE_CALLS = re.compile(r"^(cuda|hip)Free(_v\d+)?$|^cuMem(Unmap|Release|Free)(_v\d+)?$")
@@ -153,22 +135,14 @@ _LEAST_FREES = 0.5  # times per step
 _NEAR = (3, 12)  # source lines kept before and after each line a run points at
 
 
-@rule(
-    "sync.empty_cache",
-    "The loop returns memory to the driver and allocates it again.",
-    timeline=SYNC_TIMELINE,
-)
+@rule("sync.empty_cache", "The loop returns memory to the driver and allocates it again.")
 def sync_empty_cache(case: Case) -> Iterable[Finding]:
     """Steps free device memory although the allocator is not short of it."""
     calls, gpu = facts.runtime_calls(case), case.gpu
     freed = sum(one.count for one in calls if _FREE_CALLS.search(one.name))
     short = gpu is not None and (gpu.allocator_retries or 0) > 0
-    if (
-        case.device != "cuda"
-        or short
-        or not case.recorded_steps
-        or freed < _LEAST_FREES * case.recorded_steps
-    ):
+    seldom = freed < _LEAST_FREES * case.recorded_steps
+    if case.device != "cuda" or short or seldom or not case.recorded_steps:
         return
     spent = sum(one.total_ns for one in calls if re.search(_MEMORY_CALLS, one.name))
     lost_ms = case.per_step(spent)
@@ -179,7 +153,12 @@ def sync_empty_cache(case: Case) -> Iterable[Finding]:
     )
     if not is_worth_fixing(case, predicted, lost_ms):
         return
-    where = _empty_cache_lines(case)
+    calling = {
+        Place(site.file, number): None
+        for site in case.sites
+        for number, line in lines_around(case, Place(site.file, site.line), *_NEAR)
+        if "empty_cache(" in line
+    }
     frees = freed / case.recorded_steps
     yield Finding(
         id=sync_empty_cache.id,
@@ -193,28 +172,17 @@ def sync_empty_cache(case: Case) -> Iterable[Finding]:
             Evidence("frees by the driver", frees, "per step"),
             Evidence("freeing and allocating", lost_ms, "ms per recorded step"),
         ),
-        where=where,
+        where=tuple(calling),
         predicted=predicted,
         effort=Effort.ONE_LINE,
-        confidence=Confidence.HIGH if where else Confidence.MEDIUM,
+        confidence=Confidence.HIGH if calling else Confidence.MEDIUM,
     )
-
-
-def _empty_cache_lines(case: Case) -> tuple[Place, ...]:
-    """Lines near those the run points at that call it."""
-    found = dict[Place, None]()
-    for site in case.sites:
-        for number, line in lines_around(case, Place(site.file, site.line), *_NEAR):
-            if "empty_cache(" in line:
-                found[Place(site.file, number)] = None
-    return tuple(found)
 
 
 @rule(
     "sync.together",
     "Several waits that only gain together: the next one absorbs what one of them frees.",
     family="wait",
-    timeline=SYNC_TIMELINE,
 )
 def sync_together(case: Case) -> Iterable[Finding]:
     """Removing all waits gains, removing those of any one kind does not."""

@@ -6,23 +6,24 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from stepscope.analyze.replay import changes
 from stepscope.diagnose.case import Case, in_ms, rule
 from stepscope.diagnose.ranking import LEAST_GAIN
 from stepscope.diagnose.rules.facts import fix_changes
-from stepscope.diagnose.rules.loading import LOADER_TIMELINE, loader_setting, loading
+from stepscope.diagnose.rules.loading import loader_setting, loading
 from stepscope.diagnose.rules.waits import (
     Wait,
     WaitGroup,
     grouped_waits,
-    is_worth_fixing,
     moved_unchanged,
+    predict_without_waits,
     run_waits,
     source_line,
     wait_evidence,
-    wait_finding,
     wait_places,
-    wait_share,
+    worth_removing,
 )
 from stepscope.record.facts import SiteKind
 from stepscope.record.finding import Confidence, Effort, Evidence, Finding, FixRef, Place
@@ -66,7 +67,6 @@ def _copies(case: Case) -> _Copies:
 @rule(
     "data.no_pinning",
     "The loader's batches are in pageable memory, so each copy blocks the host.",
-    timeline=LOADER_TIMELINE,
     symptoms=("transfer.blocking_copies", "transfer.not_overlapped"),
 )
 def no_pinning(case: Case) -> Iterable[Finding]:
@@ -74,28 +74,23 @@ def no_pinning(case: Case) -> Iterable[Finding]:
     how, copies = loading(case), _copies(case).pageable
     if how is None or how.loader.pin_memory or not copies:
         return
-    lost_ms = sum(wait.ms for wait in copies)
     predicted = case.predict(
         *(fix_changes(case, "pin") or ()),
         reason="batches are copied from pinned memory while the host keeps launching",
     )
-    if not is_worth_fixing(case, predicted, lost_ms):
-        return
-    yield Finding(
+    told = Finding(
         id=no_pinning.id,
         title="Batches are copied from pageable memory",
-        why=f"Copying a batch blocks the host {in_ms(lost_ms)} ms per step: pageable memory has "
-        "to pass through a driver buffer.",
+        why="Copying a batch blocks the host {lost}: pageable memory has to pass through a "
+        "driver buffer.",
         advice="Copy batches with `.to(device, non_blocking=True)`.",
         settings=(loader_setting("pin_memory", True),),
-        share=wait_share(case, predicted, lost_ms),
-        evidence=wait_evidence(copies),
-        where=tuple(dict.fromkeys((*how.places(), *(wait.place for wait in copies)))),
-        predicted=predicted,
+        share=0.0,
+        where=how.places(),
         fix=FixRef("pin"),
         effort=Effort.ONE_ARGUMENT,
-        confidence=Confidence.HIGH if case.model is not None else Confidence.MEDIUM,
     )
+    yield from worth_removing(case, copies, predicted, told)
 
 
 @rule(
@@ -115,35 +110,27 @@ def blocking_copies(case: Case) -> Iterable[Finding]:
         for wait in copies.pinned
         if wait not in again and not _NON_BLOCKING.search(source_line(case, wait.place))
     ]
-    if not some:
-        return
-    lost_ms = sum(wait.ms for wait in some)
-    predicted = case.predict(
-        *(fix_changes(case, "pin") or ()),
-        reason="the host keeps launching while tensors are copied",
+    reason = "the host keeps launching while tensors are copied"
+    predicted = case.predict(*(fix_changes(case, "pin") or ()), reason=reason)
+    told = Finding(
+        id=blocking_copies.id,
+        title="Copies to the GPU block the host",
+        why="Copies block the host {lost}: the tensors are in pageable memory and pass through a "
+        "driver buffer.",
+        advice="Create the tensors on the device (`device=device`), or in pinned memory "
+        "(pin_memory=True, `.pin_memory()`), and copy them with non_blocking=True.",
+        share=0.0,
     )
-    because = "the memory is pinned, but the calls do not pass non_blocking=True"
-    advice = "Pass non_blocking=True to `.to(device)` or `.cuda()`."
-    if pageable:
-        because = "the tensors are in pageable memory and pass through a driver buffer"
-        advice = (
-            "Create the tensors on the device (`device=device`), or in pinned memory"
-            " (pin_memory=True, `.pin_memory()`), and copy them with non_blocking=True."
+    if not pageable:
+        told = replace(
+            told,
+            why="Copies block the host {lost}: the memory is pinned, but the calls do not pass "
+            "non_blocking=True.",
+            advice="Pass non_blocking=True to `.to(device)` or `.cuda()`.",
+            fix=FixRef("pin") if how is not None else None,
+            effort=Effort.ONE_ARGUMENT if len(some) == 1 else Effort.FEW_LINES,
         )
-    if is_worth_fixing(case, predicted, lost_ms):
-        yield Finding(
-            id=blocking_copies.id,
-            title="Copies to the GPU block the host",
-            why=f"Copies block the host {in_ms(lost_ms)} ms per step: {because}.",
-            advice=advice,
-            share=wait_share(case, predicted, lost_ms),
-            evidence=wait_evidence(some),
-            where=wait_places(some),
-            predicted=predicted,
-            fix=FixRef("pin") if how is not None and not pageable else None,
-            effort=Effort.ONE_ARGUMENT if len(some) == 1 and not pageable else Effort.FEW_LINES,
-            confidence=Confidence.HIGH if case.model is not None else Confidence.MEDIUM,
-        )
+    yield from worth_removing(case, some, predicted, told)
 
 
 @rule("transfer.not_overlapped", "The device computes nothing while batches are copied to it.")
@@ -164,9 +151,8 @@ def copies_not_overlapped(case: Case) -> Iterable[Finding]:
     )
     first = case.predict(*(fix_changes(case, "pin") or ()))
     reached = first.step_ms if first is not None else case.step_ms
-    if case.model is not None and (
-        predicted is None or predicted.step_ms > (1 - LEAST_GAIN) * reached
-    ):
+    better = predicted is not None and predicted.step_ms <= (1 - LEAST_GAIN) * reached
+    if case.model is not None and not better:
         return
     total_ms = sum(case.per_step(one.total_ns) for one in copies)
     moved = sum(one.bytes or 0 for one in copies)
@@ -229,14 +215,16 @@ _KEPT_COPIES = 0.1  # of the steps: reading them every ten steps
 @rule("transfer.device_to_host", "Many tensors per step are copied back to the host, one by one.")
 def device_to_host(case: Case) -> Iterable[Finding]:
     """Four tensors or more come back per step, for 2% of it."""
-    return wait_finding(
-        case,
-        grouped_waits(case).get(WaitGroup.MANY_COPIES_BACK, []),
-        name=device_to_host.id,
+    some = grouped_waits(case).get(WaitGroup.MANY_COPIES_BACK, [])
+    reason = "tensors come back once in 10 steps while the host keeps launching"
+    seldom = changes.scale_copies("DtoH", _KEPT_COPIES)
+    told = Finding(
+        id=device_to_host.id,
         title="Many small copies from the GPU block the host",
         why="Tensors are copied to the host{often}, each with its own wait: {lost}.",
         advice="Combine them on the device (torch.stack, torch.cat) and copy once, every 10 "
         "steps if that is often enough.",
-        reason="tensors come back once in 10 steps while the host keeps launching",
-        besides=(changes.scale_copies("DtoH", _KEPT_COPIES),),
+        share=0.0,
     )
+    predicted = predict_without_waits(case, some, reason, [seldom])
+    return worth_removing(case, some, predicted, told)

@@ -5,26 +5,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from msgspec.structs import replace
+
 from stepscope.analyze.replay import changes
 from stepscope.analyze.replay.changes import Change, wait_kind_of
 from stepscope.diagnose.case import Case, in_ms
 from stepscope.diagnose.ranking import LEAST_GAIN
 from stepscope.diagnose.rules.facts import place_of_frame
-from stepscope.record.finding import (
-    Confidence,
-    Effort,
-    Evidence,
-    Finding,
-    FixRef,
-    Place,
-    Predicted,
-    TimelineHint,
-)
+from stepscope.record.finding import Confidence, Evidence, Finding, Place, Predicted
 from stepscope.record.kinds import HostWait, IdleCause
-
-SYNC_TIMELINE = TimelineHint(
-    IdleCause.SYNCHRONISATION, ("aten::item", "cudaStreamSynchronize", "cudaDeviceSynchronize")
-)
 
 
 class WaitGroup(Enum):
@@ -157,6 +146,8 @@ def predict_without_waits(
     `besides` are changes that go with it. The replay knows kinds, not lines: of what a kind gains,
     these lines get their part.
     """
+    if not some:
+        return None
     kinds = {wait_kind_of(wait.what) for wait in some}
     dropped = changes.drop_waits(*sorted({wait.what for wait in some}))
     found = case.predict(dropped, *besides, reason=reason)
@@ -199,37 +190,20 @@ def wait_places(some: Iterable[Wait]) -> tuple[Place, ...]:
     return tuple(dict.fromkeys(wait.place for wait in some))[:6]
 
 
-def wait_finding(
-    case: Case,
-    some: Sequence[Wait],
-    *,
-    name: str,
-    title: str,
-    why: str,
-    advice: str,
-    reason: str,
-    fix: FixRef | None = None,
-    besides: Sequence[Change] = (),
-    effort: Effort = Effort.FEW_LINES,
+def worth_removing(
+    case: Case, some: Sequence[Wait], predicted: Predicted | None, told: Finding
 ) -> Iterator[Finding]:
-    """One finding of some waits, where not waiting gains; `why` may name {often} and {lost}.
-
-    `besides` are changes that go with not waiting.
-    """
-    predicted = predict_without_waits(case, some, reason, besides) if some else None
+    """What is told of some waits with their times, where not waiting gains; `why` may name {often}
+    and {lost}."""
     lost_ms = sum(wait.ms for wait in some)
     if some and is_worth_fixing(case, predicted, lost_ms):
-        yield Finding(
-            id=name,
-            title=title,
-            why=why.format(often=_how_often(some), lost=f"{in_ms(lost_ms)} ms per step"),
-            advice=advice,
+        yield replace(
+            told,
+            why=told.why.format(often=_how_often(some), lost=f"{in_ms(lost_ms)} ms per step"),
             share=wait_share(case, predicted, lost_ms),
             evidence=wait_evidence(some),
-            where=wait_places(some),
+            where=tuple(dict.fromkeys((*told.where, *wait_places(some)))),
             predicted=predicted,
-            fix=fix,
-            effort=effort,
             confidence=Confidence.HIGH if case.model is not None else Confidence.MEDIUM,
         )
 
@@ -265,15 +239,13 @@ def moved_unchanged(case: Case, place: Place) -> str | None:
     `weights.to(device)` in a loop that never assigns `weights`, or `self.mask.to(…)` in a method.
     """
     around = dict(lines_around(case, place, _LINES_AROUND, _LINES_AROUND))
-    line = around.get(place.line or 0)
-    found = _MOVED.search(line) if line is not None else None
-    if line is None or found is None:
+    found = _MOVED.search(around.get(place.line or 0, ""))
+    if found is None:
         return None
-    what = found["what"]
     inside = _loop(around, place.line or 0)
-    if inside is None:
-        return what if what.startswith("self.") and not _assigned(around, what) else None
-    return None if _assigned(inside, what) else what
+    if inside is None and not found["what"].startswith("self."):
+        return None
+    return None if _assigned(inside or around, found["what"]) else found["what"]
 
 
 def _loop(around: dict[int, str], at: int) -> dict[int, str] | None:
@@ -283,22 +255,18 @@ def _loop(around: dict[int, str], at: int) -> dict[int, str] | None:
         line = around.get(number, "")
         if not line.strip() or _depth(line) >= depth:
             continue
-        depth = _depth(line)
-        word = line.split(None, 1)[0]
+        depth, word = _depth(line), line.split(None, 1)[0]
         if word in ("def", "async", "class"):
             return None
         if word in ("for", "while"):
-            return dict(_block(around, number))
+            inside = {number: line}
+            for below in range(number + 1, max(around) + 1):
+                text = around.get(below, "")
+                if text.strip() and _depth(text) <= depth:
+                    break
+                inside[below] = text
+            return inside
     return None
-
-
-def _block(around: dict[int, str], head: int) -> Iterator[tuple[int, str]]:
-    """A line and those indented below it."""
-    for number, line in sorted(around.items()):
-        if number > head and line.strip() and _depth(line) <= _depth(around[head]):
-            return
-        if number >= head:
-            yield number, line
 
 
 def _assigned(lines: dict[int, str], what: str) -> bool:

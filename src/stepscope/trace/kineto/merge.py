@@ -200,7 +200,17 @@ def merge_readers(source: str, readers: list[CollectedParts], about: TraceHeader
     _drop_zero_times(tables, quality)
     origin = min((int(t.min()) for t in _times(tables) if len(t)), default=0)
     for table, columns in tables.items():
-        _sort(table, columns, origin)
+        if not columns:
+            continue
+        time = columns[_TIME[table]]
+        time -= origin
+        # In the file's order where times are equal.
+        if table is HostEvents:
+            order = np.lexsort((-columns["duration"], time))
+        else:
+            order = np.argsort(time, kind="stable")
+        for name, column in columns.items():
+            columns[name] = column[order]
     host = make_events(HostEvents, **tables[HostEvents])
     device = make_events(DeviceEvents, **tables[DeviceEvents])
     memory = make_events(MemoryEvents, **tables[MemoryEvents])
@@ -248,17 +258,3 @@ def _drop_zero_times(tables: dict[type, Columns], quality: Quality) -> None:
         quality.dropped[Drop.ZERO_TIME] = dropped + int((~keep).sum())
         for name, column in columns.items():
             columns[name] = column[keep]
-
-
-def _sort(table: type, columns: Columns, origin: int) -> None:
-    """By time, from `origin`; in the file's order where times are equal."""
-    if not columns:
-        return
-    time = columns[_TIME[table]]
-    time -= origin
-    if table is HostEvents:
-        order = np.lexsort((-columns["duration"], time))
-    else:
-        order = np.argsort(time, kind="stable")
-    for name, column in columns.items():
-        columns[name] = column[order]

@@ -79,7 +79,7 @@ def repair(piece: bytes | bytearray, *, last: bool) -> Repaired:
         else:
             if replaced and _REPLACEMENT in text[position:end]:
                 result.repaired[Repair.BAD_UTF8] += 1
-            _add_event(value, result)
+            _Repairer(result).add_event(value)
             position = end
 
 
@@ -95,17 +95,6 @@ def _value(text: str, position: int, result: Repaired) -> tuple[Any, int]:
     return found
 
 
-def _add_event(value: Any, result: Repaired) -> None:
-    """Make a typed event of a decoded one, or say why not."""
-    kind = BY_PHASE.get(str(value.get("ph"))) if isinstance(value, dict) else None
-    if kind is None:
-        result.dropped[Drop.NO_EVENT] += 1
-    elif kind in IGNORED_REASONS and kind is not Label:
-        result.events.append(kind())
-    else:
-        _Repairer(result).event(kind, value)
-
-
 _ARGS: dict[type[Struct], type[Struct]] = {Span: Args, Instant: MemoryArgs, Label: LabelArgs}
 
 
@@ -115,7 +104,15 @@ class _Repairer:
     def __init__(self, result: Repaired) -> None:
         self._result = result
 
-    def event(self, kind: type[Struct], value: dict[str, Any]) -> None:
+    def add_event(self, value: Any) -> None:
+        """Make a typed event of a decoded one, or say why not."""
+        kind = BY_PHASE.get(str(value.get("ph"))) if isinstance(value, dict) else None
+        if kind is None:
+            self._result.dropped[Drop.NO_EVENT] += 1
+            return
+        if kind in IGNORED_REASONS and kind is not Label:
+            self._result.events.append(kind())
+            return
         known: dict[str, Any] = {}
         for name in ("name", "cat"):
             if hasattr(kind, name):

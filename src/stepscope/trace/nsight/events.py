@@ -47,13 +47,6 @@ def call_name(name: str) -> str:
     return _VERSION.sub("", name)
 
 
-def _memory_names(database: Database) -> dict[int, str]:
-    """The kinds of memory by the number this export gives them."""
-    labels = database.records("ENUM_CUDA_MEM_KIND", ["id", "label"])
-    names = {r["id"]: r["label"] for r in labels if isinstance(r["label"], str)}
-    return names or _MEMORIES
-
-
 CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
 RANGES = "NVTX_EVENTS"
 SYSTEM_CALLS = "OSRT_API"
@@ -209,7 +202,8 @@ def _kernels(database: Database, names: Interned, geometries: Interned, quality:
 
 def _moved(database: Database, names: Interned, quality: Quality, table: str) -> Rows:
     """Copies or memsets."""
-    memories = _memory_names(database)
+    labels = database.records("ENUM_CUDA_MEM_KIND", ["id", "label"])
+    memories = {r["id"]: r["label"] for r in labels if isinstance(r["label"], str)} or _MEMORIES
     kind, what, kinds = DeviceKind.COPY, "copies", ["copyKind", "srcKind", "dstKind"]
     if table == SETS:
         kind, what, kinds = DeviceKind.SET, "memsets", ["memKind"]
@@ -294,8 +288,16 @@ def read_syncs(database: Database, names: Interned, work: Rows, quality: Quality
     contexts = distinct_rows([work["process"], work["context"], work["device"]])[0]
     of_context = {(p, c): d for p, c, d in contexts}
 
+    # The stream on which an awaited event was recorded.
+    events = database.integers(EVENTS, ["globalPid", "eventSyncId", "streamId"])
+    recorded_on = [process_of(events["globalPid"]), events["eventSyncId"], events["streamId"]]
+    known = {(p, e): s for p, e, s in distinct_rows(recorded_on)[0] if e != NOTHING}
+
     def device(own: int, context: int, recorded: int) -> int:
         return of_context.get((own, context), recorded)
+
+    def awaited(own: int, event: int) -> int:
+        return known.get((own, event), NOTHING)
 
     return {
         "start": rows["start"],
@@ -305,7 +307,7 @@ def read_syncs(database: Database, names: Interned, work: Rows, quality: Quality
         "device": map_rows([process, rows["contextId"], rows["deviceId"]], device, np.int64),
         "stream": np.where(rows["streamId"] == _NO_STREAM, NOTHING, rows["streamId"]),
         "correlation": rows["correlationId"],
-        "waits_for": _recorded_on(database, process, rows["eventSyncId"]),
+        "waits_for": map_rows([process, rows["eventSyncId"]], awaited, np.int64),
     }
 
 
@@ -323,11 +325,3 @@ def streams_of(groups: Sequence[Rows]) -> tuple[list[Stream], list[Column]]:
     column = np.array([index.get(row, NOTHING) for row in rows], np.int32)[which]
     cuts = np.cumsum([len(group["stream"]) for group in groups])[:-1]
     return streams, np.split(column, cuts)
-
-
-def _recorded_on(database: Database, process: Column, event: Column) -> Column:
-    """The stream on which an awaited event was recorded, NOTHING where that is not known."""
-    rows = database.integers(EVENTS, ["globalPid", "eventSyncId", "streamId"])
-    recorded = [process_of(rows["globalPid"]), rows["eventSyncId"], rows["streamId"]]
-    known = {(p, e): s for p, e, s in distinct_rows(recorded)[0] if e != NOTHING}
-    return map_rows([process, event], lambda p, e: known.get((p, e), NOTHING), np.int64)
