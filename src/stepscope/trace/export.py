@@ -16,7 +16,6 @@ import numpy as np
 from stepscope.record.errors import MissingExtra, StepscopeError, UsageError
 from stepscope.record.timeline import (
     NOTHING,
-    Column,
     DeviceEvents,
     DeviceKind,
     HostEvents,
@@ -168,29 +167,21 @@ class _Table:
             if hasattr(events, name):
                 index = getattr(events, name)[rows].astype(np.int64)
                 columns[column] = np.where(index == NOTHING, NOTHING, index + base)
-        return self._pa.record_batch(
-            [self._array(c, columns, events, rows, lookups) for c in _COLUMNS], schema=self.schema
-        )
 
-    def _array(
-        self,
-        column: str,
-        columns: dict[str, Column],
-        events: HostEvents | DeviceEvents,
-        rows: slice,
-        lookups: dict[str, Any],
-    ) -> Any:
-        pa, wanted = self._pa, self.schema.field(column).type
-        if column in columns:
-            values = columns[column]
-            exact = column in ("relative_ns", "start_ns")  # where -1 is a time like any other
-            array = pa.array(values, mask=None if exact else values == NOTHING)
-            return self._worded(column, array) if column in _WORDS else array.cast(wanted)
-        index = getattr(events, (_TEXTS | _NUMBERS).get(column, ("",))[0], None)
-        if index is None:
-            empty = pa.nulls(rows.stop - rows.start, pa.int32() if column in _WORDS else wanted)
-            return self._worded(column, empty) if column in _WORDS else empty
-        return lookups[column].take(pa.array(index[rows], mask=index[rows] == NOTHING))
+        def array(column: str) -> Any:
+            pa, wanted = self._pa, self.schema.field(column).type
+            if column in columns:
+                values = columns[column]
+                exact = column in ("relative_ns", "start_ns")  # where -1 is a time like any other
+                made = pa.array(values, mask=None if exact else values == NOTHING)
+                return self._worded(column, made) if column in _WORDS else made.cast(wanted)
+            index = getattr(events, (_TEXTS | _NUMBERS).get(column, ("",))[0], None)
+            if index is None:
+                empty = pa.nulls(size, pa.int32() if column in _WORDS else wanted)
+                return self._worded(column, empty) if column in _WORDS else empty
+            return lookups[column].take(pa.array(index[rows], mask=index[rows] == NOTHING))
+
+        return self._pa.record_batch([array(column) for column in _COLUMNS], schema=self.schema)
 
     def _lookups(self, timeline: Timeline) -> dict[str, Any]:
         """For each column the values of the timeline's interned items, in their order."""

@@ -5,20 +5,8 @@ from collections.abc import Iterable
 
 from stepscope.analyze.replay import changes
 from stepscope.diagnose.case import Case, in_ms, rule
-from stepscope.diagnose.rules import facts
+from stepscope.diagnose.rules import facts, waits
 from stepscope.diagnose.rules.transfer import pageable_copies
-from stepscope.diagnose.rules.waits import (
-    WaitGroup,
-    grouped_waits,
-    is_worth_fixing,
-    lines_around,
-    predict_without_waits,
-    source_line,
-    wait_evidence,
-    wait_places,
-    wait_share,
-    worth_removing,
-)
 from stepscope.record.finding import Confidence, Effort, Evidence, Finding, FixRef, Place
 from stepscope.record.kinds import HostWait
 
@@ -32,8 +20,8 @@ _SUMMED = re.compile(r"\+=.*\.item\(\)")
 )
 def sync_item(case: Case) -> Iterable[Finding]:
     """Reading values off the device costs 2% of the step."""
-    some = grouped_waits(case).get(WaitGroup.ITEM, [])
-    summed = any(_SUMMED.search(source_line(case, wait.place)) for wait in some)
+    some = waits.grouped(case).get(waits.WaitGroup.ITEM, [])
+    summed = any(_SUMMED.search(waits.source_line(case, wait.place)) for wait in some)
     reason = "the host prepares the next step instead of waiting for a value"
     told = Finding(
         id=sync_item.id,
@@ -46,7 +34,7 @@ def sync_item(case: Case) -> Iterable[Finding]:
         fix=FixRef("lazyitem") if summed else None,
         effort=Effort.ONE_LINE if len(some) == 1 else Effort.FEW_LINES,
     )
-    return worth_removing(case, some, predict_without_waits(case, some, reason), told)
+    return waits.worth_removing(case, some, waits.predict_without(case, some, reason), told)
 
 
 @rule(
@@ -56,7 +44,7 @@ def sync_item(case: Case) -> Iterable[Finding]:
 )
 def sync_cpu(case: Case) -> Iterable[Finding]:
     """Copying a few tensors back costs 2% of the step."""
-    some = grouped_waits(case).get(WaitGroup.CPU, [])
+    some = waits.grouped(case).get(waits.WaitGroup.CPU, [])
     reason = "the host prepares the next step instead of waiting for tensors"
     told = Finding(
         id=sync_cpu.id,
@@ -67,13 +55,13 @@ def sync_cpu(case: Case) -> Iterable[Finding]:
         "pinned memory with non_blocking=True and read it a step later.",
         share=0.0,
     )
-    return worth_removing(case, some, predict_without_waits(case, some, reason), told)
+    return waits.worth_removing(case, some, waits.predict_without(case, some, reason), told)
 
 
 @rule("sync.print", "Printing or logging tensors in the loop blocks the host.", family="wait")
 def sync_print(case: Case) -> Iterable[Finding]:
     """Lines that print or log GPU values cost 2% of the step."""
-    some = grouped_waits(case).get(WaitGroup.PRINT, [])
+    some = waits.grouped(case).get(waits.WaitGroup.PRINT, [])
     reason = "the host no longer waits for values to print"
     told = Finding(
         id=sync_print.id,
@@ -84,7 +72,7 @@ def sync_print(case: Case) -> Iterable[Finding]:
         share=0.0,
         effort=Effort.ONE_LINE,
     )
-    return worth_removing(case, some, predict_without_waits(case, some, reason), told)
+    return waits.worth_removing(case, some, waits.predict_without(case, some, reason), told)
 
 
 @rule(
@@ -93,7 +81,7 @@ def sync_print(case: Case) -> Iterable[Finding]:
 )
 def sync_nonzero(case: Case) -> Iterable[Finding]:
     """Operators with data-dependent shapes cost 2% of the step."""
-    some = grouped_waits(case).get(WaitGroup.NONZERO, [])
+    some = waits.grouped(case).get(waits.WaitGroup.NONZERO, [])
     reason = "shapes are known without asking the device"
     told = Finding(
         id=sync_nonzero.id,
@@ -104,13 +92,13 @@ def sync_nonzero(case: Case) -> Iterable[Finding]:
         "loss and divide by mask.sum() on the device.",
         share=0.0,
     )
-    return worth_removing(case, some, predict_without_waits(case, some, reason), told)
+    return waits.worth_removing(case, some, waits.predict_without(case, some, reason), told)
 
 
 @rule("sync.synchronize", "`torch.cuda.synchronize()` in the loop.", family="wait")
 def sync_synchronize(case: Case) -> Iterable[Finding]:
     """Explicit synchronisation costs 2% of the step."""
-    some = grouped_waits(case).get(WaitGroup.SYNCHRONIZE, [])
+    some = waits.grouped(case).get(waits.WaitGroup.SYNCHRONIZE, [])
     whole = any(wait.what is HostWait.SYNCHRONIZE for wait in some) and case.show is not None
     reason = "the host keeps launching while the GPU works"
     told = Finding(
@@ -124,7 +112,7 @@ def sync_synchronize(case: Case) -> Iterable[Finding]:
         fix=FixRef("nosync") if whole else None,
         effort=Effort.ONE_LINE,
     )
-    return worth_removing(case, some, predict_without_waits(case, some, reason), told)
+    return waits.worth_removing(case, some, waits.predict_without(case, some, reason), told)
 
 
 _FREE_CALLS = re.compile(r"^(cuda|hip)Free(_v\d+)?$|^cuMem(Unmap|Release|Free)(_v\d+)?$")
@@ -151,12 +139,12 @@ def sync_empty_cache(case: Case) -> Iterable[Finding]:
         changes.drop_host(_MEMORY_CALLS),
         reason="memory is reused from step to step",
     )
-    if not is_worth_fixing(case, predicted, lost_ms):
+    if not waits.is_worth_fixing(case, predicted, lost_ms):
         return
     calling = {
         Place(site.file, number): None
         for site in case.sites
-        for number, line in lines_around(case, Place(site.file, site.line), *_NEAR)
+        for number, line in waits.lines_around(case, Place(site.file, site.line), *_NEAR)
         if "empty_cache(" in line
     }
     frees = freed / case.recorded_steps
@@ -167,7 +155,7 @@ def sync_empty_cache(case: Case) -> Iterable[Finding]:
         f"for all GPU work, then allocates it again: {in_ms(lost_ms)} ms per recorded step.",
         advice="Delete torch.cuda.empty_cache() from the loop: the allocator reuses memory by "
         "itself.",
-        share=wait_share(case, predicted, case.step_share(lost_ms) * case.step_ms),
+        share=waits.share(case, predicted, case.step_share(lost_ms) * case.step_ms),
         evidence=(
             Evidence("frees by the driver", frees, "per step"),
             Evidence("freeing and allocating", lost_ms, "ms per recorded step"),
@@ -186,12 +174,12 @@ def sync_empty_cache(case: Case) -> Iterable[Finding]:
 )
 def sync_together(case: Case) -> Iterable[Finding]:
     """Removing all waits gains, removing those of any one kind does not."""
-    groups, copied = grouped_waits(case), pageable_copies(case)
+    groups, copied = waits.grouped(case), pageable_copies(case)
     if case.model is None or len(groups) + bool(copied) < 2:
         return
-    single = [predict_without_waits(case, some) for some in groups.values()]
+    single = [waits.predict_without(case, some) for some in groups.values()]
     single.append(case.predict(changes.unblock_copies()))
-    if any(is_worth_fixing(case, one, 0.0) for one in single):
+    if any(waits.is_worth_fixing(case, one, 0.0) for one in single):
         return
     all_ = sorted((w for some in (*groups.values(), copied) for w in some), key=lambda w: -w.ms)
     predicted = case.predict(
@@ -199,7 +187,7 @@ def sync_together(case: Case) -> Iterable[Finding]:
         changes.unblock_copies(),
         reason=f"the host prepares the next step instead of waiting at {len(all_)} lines",
     )
-    if not is_worth_fixing(case, predicted, 0.0):
+    if not waits.is_worth_fixing(case, predicted, 0.0):
         return
     yield Finding(
         id=sync_together.id,
@@ -208,9 +196,9 @@ def sync_together(case: Case) -> Iterable[Finding]:
         "work; without all of them the host runs ahead of the GPU.",
         advice="Remove them together: keep values on the device, delete synchronize(), copy "
         "batches from pinned memory with non_blocking=True.",
-        share=wait_share(case, predicted, 0.0),
-        evidence=wait_evidence(all_),
-        where=wait_places(all_),
+        share=waits.share(case, predicted, 0.0),
+        evidence=waits.evidence(all_),
+        where=waits.places(all_),
         predicted=predicted,
         confidence=Confidence.MEDIUM,
     )

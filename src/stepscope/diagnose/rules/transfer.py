@@ -11,20 +11,9 @@ from msgspec.structs import replace
 from stepscope.analyze.replay import changes
 from stepscope.diagnose.case import Case, in_ms, rule
 from stepscope.diagnose.ranking import LEAST_GAIN
+from stepscope.diagnose.rules import waits
 from stepscope.diagnose.rules.facts import fix_changes
 from stepscope.diagnose.rules.loading import loader_setting, loading
-from stepscope.diagnose.rules.waits import (
-    Wait,
-    WaitGroup,
-    grouped_waits,
-    moved_unchanged,
-    predict_without_waits,
-    run_waits,
-    source_line,
-    wait_evidence,
-    wait_places,
-    worth_removing,
-)
 from stepscope.record.facts import SiteKind
 from stepscope.record.finding import Confidence, Effort, Evidence, Finding, FixRef, Place
 from stepscope.record.kinds import HostWait
@@ -33,9 +22,9 @@ _NON_BLOCKING = re.compile(r"non_blocking\s*=\s*True")
 _RARE_COPY = 0.5  # times per step: what is copied less often belongs to epochs or evaluation
 
 
-def pageable_copies(case: Case) -> list[Wait]:
+def pageable_copies(case: Case) -> list[waits.Wait]:
     """Lines of the loop that copy from pageable memory in most steps, costliest first."""
-    found = [one for one in run_waits(case) if one.what is HostWait.PAGEABLE_COPY]
+    found = [one for one in waits.of_run(case) if one.what is HostWait.PAGEABLE_COPY]
     often = [wait for wait in found if (wait.count or 0.0) >= _RARE_COPY]
     return often if case.device == "cuda" else []
 
@@ -43,22 +32,22 @@ def pageable_copies(case: Case) -> list[Wait]:
 class _Copies(NamedTuple):
     """Lines of the loop that copy to the device, and the time the host spends there."""
 
-    pageable: list[Wait]
+    pageable: list[waits.Wait]
     """What is new in each step, from pageable memory."""
-    pinned: list[Wait]
+    pinned: list[waits.Wait]
     """From pinned memory."""
-    again: list[tuple[Wait, str]]
+    again: list[tuple[waits.Wait, str]]
     """Of any memory: what no step changes, with the expression copied."""
 
 
 def _copies(case: Case) -> _Copies:
     pageable, count = pageable_copies(case), case.run_steps
     pinned = [
-        Wait(HostWait.PINNED_COPY, s.total_ms / count, s.count / count, Place(s.file, s.line))
+        waits.Wait(HostWait.PINNED_COPY, s.total_ms / count, s.count / count, Place(s.file, s.line))
         for s in case.sites
         if case.device == "cuda" and s.what is SiteKind.H2D and s.count >= _RARE_COPY * count > 0
     ]
-    found = [(wait, moved_unchanged(case, wait.place)) for wait in (*pageable, *pinned)]
+    found = [(wait, waits.moved_unchanged(case, wait.place)) for wait in (*pageable, *pinned)]
     again = [(wait, name) for wait, name in found if name is not None]
     repeated = {wait for wait, _ in again}
     return _Copies([wait for wait in pageable if wait not in repeated], pinned, again)
@@ -90,7 +79,7 @@ def no_pinning(case: Case) -> Iterable[Finding]:
         fix=FixRef("pin"),
         effort=Effort.ONE_ARGUMENT,
     )
-    yield from worth_removing(case, copies, predicted, told)
+    yield from waits.worth_removing(case, copies, predicted, told)
 
 
 @rule(
@@ -108,7 +97,7 @@ def blocking_copies(case: Case) -> Iterable[Finding]:
     some = pageable or [
         wait
         for wait in copies.pinned
-        if wait not in again and not _NON_BLOCKING.search(source_line(case, wait.place))
+        if wait not in again and not _NON_BLOCKING.search(waits.source_line(case, wait.place))
     ]
     reason = "the host keeps launching while tensors are copied"
     predicted = case.predict(*(fix_changes(case, "pin") or ()), reason=reason)
@@ -130,7 +119,7 @@ def blocking_copies(case: Case) -> Iterable[Finding]:
             fix=FixRef("pin") if how is not None else None,
             effort=Effort.ONE_ARGUMENT if len(some) == 1 else Effort.FEW_LINES,
         )
-    yield from worth_removing(case, some, predicted, told)
+    yield from waits.worth_removing(case, some, predicted, told)
 
 
 @rule("transfer.not_overlapped", "The device computes nothing while batches are copied to it.")
@@ -170,7 +159,7 @@ def copies_not_overlapped(case: Case) -> Iterable[Finding]:
             Evidence("not overlapped", exposed_ms, "ms per step"),
             Evidence("rate", rate, "GB/s"),
         ),
-        where=wait_places(new),
+        where=waits.places(new),
         predicted=predicted,
         fix=FixRef("prefetch") if loading(case) is not None else None,
         confidence=Confidence.HIGH if case.model is not None else Confidence.MEDIUM,
@@ -201,8 +190,8 @@ def repeated_copies(case: Case) -> Iterable[Finding]:
         advice="Copy it once, before the loop; in a module, register it as a buffer "
         "(`self.register_buffer`), which moves with the model.",
         share=case.step_share(lost_ms),
-        evidence=wait_evidence(some),
-        where=wait_places(some),
+        evidence=waits.evidence(some),
+        where=waits.places(some),
         predicted=predicted,
         effort=Effort.ONE_LINE if len(some) == 1 else Effort.FEW_LINES,
         confidence=Confidence.MEDIUM,
@@ -215,7 +204,7 @@ _KEPT_COPIES = 0.1  # of the steps: reading them every ten steps
 @rule("transfer.device_to_host", "Many tensors per step are copied back to the host, one by one.")
 def device_to_host(case: Case) -> Iterable[Finding]:
     """Four tensors or more come back per step, for 2% of it."""
-    some = grouped_waits(case).get(WaitGroup.MANY_COPIES_BACK, [])
+    some = waits.grouped(case).get(waits.WaitGroup.MANY_COPIES_BACK, [])
     reason = "tensors come back once in 10 steps while the host keeps launching"
     seldom = changes.scale_copies("DtoH", _KEPT_COPIES)
     told = Finding(
@@ -226,5 +215,5 @@ def device_to_host(case: Case) -> Iterable[Finding]:
         "steps if that is often enough.",
         share=0.0,
     )
-    predicted = predict_without_waits(case, some, reason, [seldom])
-    return worth_removing(case, some, predicted, told)
+    predicted = waits.predict_without(case, some, reason, [seldom])
+    return waits.worth_removing(case, some, predicted, told)

@@ -86,7 +86,7 @@ def _waits(case: Case) -> list[Wait]:
         return []
     found = [
         wait
-        for wait in run_waits(case)
+        for wait in of_run(case)
         if wait.what in _GROUPS and (wait.count is None or wait.count >= _RARE_WAIT)
     ]
     recorded = _recorded(case)
@@ -96,7 +96,7 @@ def _waits(case: Case) -> list[Wait]:
     return sorted([*found, *recorded], key=lambda wait: -wait.ms)
 
 
-def run_waits(case: Case) -> list[Wait]:
+def of_run(case: Case) -> list[Wait]:
     """What the run counted."""
     count = case.run_steps
     return [
@@ -106,7 +106,7 @@ def run_waits(case: Case) -> list[Wait]:
     ]
 
 
-def grouped_waits(case: Case) -> dict[WaitGroup, list[Wait]]:
+def grouped(case: Case) -> dict[WaitGroup, list[Wait]]:
     """Waits by what the user does there."""
     found: dict[WaitGroup, list[Wait]] = {}
     for wait in _waits(case):
@@ -138,7 +138,7 @@ def source_line(case: Case, place: Place) -> str:
     return (case.source(place.file, place.line) or "") if place.file and place.line else ""
 
 
-def predict_without_waits(
+def predict_without(
     case: Case, some: Sequence[Wait], reason: str = "", besides: Sequence[Change] = ()
 ) -> Predicted | None:
     """The step without these waits, replayed; None without a window or where nothing is gained.
@@ -168,13 +168,13 @@ def is_worth_fixing(case: Case, predicted: Predicted | None, lost_ms: float) -> 
     return case.step_ms > 0 and lost_ms / case.step_ms >= LEAST_GAIN
 
 
-def wait_share(case: Case, predicted: Predicted | None, lost_ms: float) -> float:
+def share(case: Case, predicted: Predicted | None, lost_ms: float) -> float:
     """The part of the step a wait concerns: what is lost there, or gained without it."""
     gained = 1 - 1 / predicted.speedup if predicted is not None else 0.0
     return min(1.0, max(gained, lost_ms / case.step_ms))
 
 
-def wait_evidence(some: Iterable[Wait]) -> tuple[Evidence, ...]:
+def evidence(some: Iterable[Wait]) -> tuple[Evidence, ...]:
     """Lines with their counts and times."""
     found = []
     for wait in list(some)[:4]:
@@ -185,7 +185,7 @@ def wait_evidence(some: Iterable[Wait]) -> tuple[Evidence, ...]:
     return tuple(found)
 
 
-def wait_places(some: Iterable[Wait]) -> tuple[Place, ...]:
+def places(some: Iterable[Wait]) -> tuple[Place, ...]:
     """Their lines, costliest first."""
     return tuple(dict.fromkeys(wait.place for wait in some))[:6]
 
@@ -200,9 +200,9 @@ def worth_removing(
         yield replace(
             told,
             why=told.why.format(often=_how_often(some), lost=f"{in_ms(lost_ms)} ms per step"),
-            share=wait_share(case, predicted, lost_ms),
-            evidence=wait_evidence(some),
-            where=tuple(dict.fromkeys((*told.where, *wait_places(some)))),
+            share=share(case, predicted, lost_ms),
+            evidence=evidence(some),
+            where=tuple(dict.fromkeys((*told.where, *places(some)))),
             predicted=predicted,
             confidence=Confidence.HIGH if case.model is not None else Confidence.MEDIUM,
         )

@@ -21,13 +21,7 @@ from stepscope.record.timeline import (
     column_types,
     make_events,
 )
-from stepscope.trace.kineto.chunks import (
-    INTERNED_COLUMNS,
-    Chunk,
-    Columns,
-    HalfSpan,
-    merge_tables,
-)
+from stepscope.trace.kineto.chunks import INTERNED_COLUMNS, Chunk, Columns, HalfSpan, merge_tables
 from stepscope.trace.kineto.events import FIRST_DEVICE_CODE
 from stepscope.trace.kineto.reader import CollectedParts
 from stepscope.trace.link import link_launches, link_parents
