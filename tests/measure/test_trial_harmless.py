@@ -129,7 +129,7 @@ def test_training_that_logs_saves_and_resumes_leaves_its_folder_as_it_was(
         assert facts.last(EndFact).steps == 8
         assert (scratch.folder / "checkpoints" / "011.pt").exists()
         assert scratch.changed() == []
-        remove_scratch(scratch)
+        remove_scratch(scratch.root)
         rmtree(tmp)
     assert said[0].splitlines()[0] == "from 3"
     assert "done 11" in said[0]

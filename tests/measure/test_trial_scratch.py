@@ -219,10 +219,10 @@ def test_removing_leaves_the_originals(project: Path, tmp_path: Path) -> None:
     data = _data(project / "data")
     scratch = make_scratch(project, tmp_path / "place")
     (scratch.folder / "package").chmod(0o500)
-    remove_scratch(scratch)
+    remove_scratch(scratch.root)
     assert not scratch.root.exists()
     assert len(list(data.iterdir())) == 2_001
-    remove_scratch(scratch)
+    remove_scratch(scratch.root)
 
 
 def test_a_renewed_copy_is_like_a_new_one(project: Path, tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_a_renewed_copy_is_like_a_new_one(project: Path, tmp_path: Path) -> None
 def test_a_copy_that_is_gone_is_made_again(project: Path, tmp_path: Path) -> None:
     scratch = make_scratch(project, tmp_path / "place")
     before = _seen(scratch.root)
-    remove_scratch(scratch)
+    remove_scratch(scratch.root)
     assert renew_scratch(scratch).folder == scratch.folder
     assert _seen(scratch.root) == before
 

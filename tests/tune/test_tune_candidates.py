@@ -17,7 +17,6 @@ from stepscope.tune.search.candidates import (
     exclude_each_other,
     find_candidates,
     fix_name,
-    other_values,
     setup_seconds,
     with_candidate,
 )
@@ -286,16 +285,19 @@ def test_values_fit_the_machine():
 
 
 def test_refined_values_stay_within_what_the_machine_has():
-    assert other_values("workers", "4", scout()) == ["8", "2"]
-    assert other_values("workers", "12", scout()) == ["16", "6"]
-    assert other_values("workers", "16", scout()) == ["8"]
+    assert fix_named("workers").other_values("4", scout()) == ["8", "2"]
+    assert fix_named("workers").other_values("12", scout()) == ["16", "6"]
+    assert fix_named("workers").other_values("16", scout()) == ["8"]
     waits = scout(findings=[finding("workers", "16", rule="data.slow_storage")])
     assert most_workers(waits) == 64
-    assert other_values("workers", "16", waits) == ["32", "8"]
-    assert other_values("workers", "1", scout()) == ["2"]
-    assert other_values("compile", "default", scout()) == ["reduce-overhead", "max-autotune"]
-    assert other_values("compile", "default", scout("cpu")) == []
-    assert other_values("pin", "", scout()) == []
+    assert fix_named("workers").other_values("16", waits) == ["32", "8"]
+    assert fix_named("workers").other_values("1", scout()) == ["2"]
+    assert fix_named("compile").other_values("default", scout()) == [
+        "reduce-overhead",
+        "max-autotune",
+    ]
+    assert fix_named("compile").other_values("default", scout("cpu")) == []
+    assert fix_named("pin").other_values("", scout()) == []
 
 
 def test_fixes_that_exclude_each_other_take_each_others_place():

@@ -98,7 +98,7 @@ def test_twenty_fixes_that_do_nothing_leave_no_rung():
     found = run_search(Ladder(machine.pool()), some(names))
     assert found.rungs == []
     assert found.fixes == ()
-    assert {one.state for one in found.rejected} == {"not_better"}
+    assert {one.why.state for one in found.rejected} == {"not_better"}
     assert found.trials <= 80
 
 
@@ -138,7 +138,7 @@ def test_of_two_that_exclude_each_other_the_better_one_stays():
     assert rung.comparison.ratio == pytest.approx(2.0, rel=0.05)
     assert rung.compile_s == 20.0
     assert rung.pays_after_steps == pytest.approx(4000, rel=0.1)
-    assert [(one.fix, one.state) for one in found.rejected] == [("cuda_graph", "replaced")]
+    assert [(one.fix, one.why.state) for one in found.rejected] == [("cuda_graph", "replaced")]
     assert not any({"cuda_graph", "compile=default"} <= set(ask.fixes) for ask in machine.asks)
 
 
@@ -161,7 +161,7 @@ def test_a_fix_that_does_not_go_well_is_rejected_with_its_reason(status):
     machine = Machine(slow_program, ends={"amp=bf16": (status, "why it was")})
     found = run_search(Ladder(machine.pool()), some(GRIDS["slow program"][1]))
     rejected = next(one for one in found.rejected if one.fix == "amp=bf16")
-    assert (rejected.state, rejected.why.detail) == (status, "why it was")
+    assert (rejected.why.state, rejected.why.detail) == (status, "why it was")
     assert "workers=12" in found.fixes
     assert sum("amp=bf16" in ask.fixes for ask in machine.asks) == 1
 
@@ -192,7 +192,7 @@ def test_a_proof_that_differs_rejects_however_fast():
     machine = Machine(slow_program)
     found = run_search(Ladder(machine.pool(), prove=prove), some(GRIDS["slow program"][1]))
     rejected = next(one for one in found.rejected if one.fix == "amp=bf16")
-    assert (rejected.state, rejected.proof) == ("differs", OTHER_LOSS)
+    assert (rejected.why.state, rejected.proof) == ("differs", OTHER_LOSS)
     assert rejected.comparison.low > 1.02
     assert "tf32=on" in found.fixes
     assert all(rung.proof.state == "identical" for rung in found.rungs)
@@ -207,7 +207,7 @@ def test_what_turns_out_to_change_more_than_allowed_is_rejected():
     machine = Machine(slow_program, told=told)
     found = run_search(Ladder(machine.pool(), allow="exact"), some(("workers=12",), "exact"))
     assert found.rungs == []
-    assert found.rejected[0].state == "not_allowed"
+    assert found.rejected[0].why.state == "not_allowed"
     why = found.rejected[0].why
     assert (why.kind, why.detail) == ("numeric", "DataLoader (samples come in another order)")
 
@@ -222,7 +222,7 @@ def test_a_rung_that_later_ones_make_useless_is_dropped():
     first = replace(some(("fused_optimizer",))[0], prior=1.5)
     found = run_search(Ladder(machine.pool()), [first, *some(("cuda_graph", "amp=bf16", "pin"))])
     assert set(found.fixes) == {"cuda_graph", "amp=bf16", "pin"}
-    assert [(one.fix, one.state) for one in found.rejected] == [("fused_optimizer", "dropped")]
+    assert [(one.fix, one.why.state) for one in found.rejected] == [("fused_optimizer", "dropped")]
     assert {trial.request.fixes for trial in found.rungs[-1].trials} == {found.fixes}
     assert found.rungs[-1].cumulative.ratio == pytest.approx(10 / 2.6, rel=0.05)
 
@@ -254,7 +254,7 @@ def test_a_fix_that_needs_another_waits_for_it():
     found = run_search(Ladder(machine.pool()), [kept, *some(("workers=4",))])
     assert found.fixes == ("workers=4", "persistent")
     alone = run_search(Ladder(Machine(untouched).pool()), [kept, *some(("workers=4",))])
-    assert {one.fix: one.state for one in alone.rejected}["persistent"] == "left_out"
+    assert {one.fix: one.why.state for one in alone.rejected}["persistent"] == "left_out"
 
 
 def test_numbers_are_refined_in_the_direction_that_helps():
@@ -269,7 +269,7 @@ def test_numbers_are_refined_in_the_direction_that_helps():
         others=lambda name, value: [str(2 * int(value)), str(int(value) // 2)],
     )
     assert found.fixes == ("workers=16",)
-    assert {one.fix: one.state for one in found.rejected} == {
+    assert {one.fix: one.why.state for one in found.rejected} == {
         "workers=4": "replaced",
         "workers=8": "replaced",
         "workers=32": "not_better",
@@ -279,7 +279,7 @@ def test_numbers_are_refined_in_the_direction_that_helps():
 def test_what_was_left_out_is_among_the_rejected():
     machine = Machine(untouched)
     found = run_search(Ladder(machine.pool()), [], [NotTried("pin", NEEDS_CUDA)])
-    assert [(one.fix, one.why, one.state) for one in found.rejected] == [
+    assert [(one.fix, one.why, one.why.state) for one in found.rejected] == [
         ("pin", NEEDS_CUDA, "left_out")
     ]
     assert len(found.baseline) == found.trials == 2
@@ -386,7 +386,7 @@ def test_a_part_that_has_nothing_to_do_is_tried_once_and_the_set_without_it():
         ("amp=bf16", "channels_last", "cuda_graph")
     ]
     (one,) = found.rejected
-    assert (one.fix, one.state, one.why.detail) == (
+    assert (one.fix, one.why.state, one.why.detail) == (
         "cuda_graph",
         "not_applicable",
         "called in a thread",
@@ -417,7 +417,7 @@ def test_a_part_of_a_set_that_another_fix_replaces_is_told():
     ]
     assert found.fixes == ("amp=bf16", "channels_last", COMPILED, "pin")
     (one,) = found.rejected
-    assert (one.fix, one.state) == ("cuda_graph", "replaced")
+    assert (one.fix, one.why.state) == ("cuda_graph", "replaced")
     assert one.why.fix == COMPILED
     assert one.comparison.ratio == pytest.approx(2.0, rel=0.05)
 
@@ -430,7 +430,7 @@ def test_a_part_of_a_set_that_does_nothing_is_taken_out():
     (rung,) = found.rungs
     assert (rung.candidate.whole, rung.fixes) == (("amp=bf16",), ("amp=bf16",))
     assert {trial.request.fixes for trial in rung.trials} == {("amp=bf16",)}
-    assert [(one.fix, one.state) for one in found.rejected] == [("channels_last", "dropped")]
+    assert [(one.fix, one.why.state) for one in found.rejected] == [("channels_last", "dropped")]
 
 
 def test_a_part_whose_loss_is_predicted_costs_no_trial_and_one_that_is_needed_stays():
@@ -496,7 +496,7 @@ def test_what_the_budget_ends_in_the_middle_is_told_with_its_gain():
     found = run_search(Ladder(machine.pool(0.7 * whole.seconds + kept_back)), some(["pin"]))
     assert (found.fixes, found.stopped, found.untried) == ((), "budget", [])
     (one,) = found.rejected
-    assert (one.fix, one.state) == ("pin", "unsettled")
+    assert (one.fix, one.why.state) == ("pin", "unsettled")
     assert one.why == Rejection(RejectReason.UNSETTLED, trials=3)
 
 
@@ -507,7 +507,7 @@ def test_where_one_of_two_does_not_go_well_the_other_has_its_own_chance():
     )
     found = run_search(Ladder(machine.pool(), machine.predictor()), TOGETHER)
     assert found.fixes == ("amp=bf16",)
-    assert [(one.fix, one.state) for one in found.rejected] == [("channels_last", "broke")]
+    assert [(one.fix, one.why.state) for one in found.rejected] == [("channels_last", "broke")]
 
 
 def test_a_pair_of_which_the_proof_differs_goes_as_one():

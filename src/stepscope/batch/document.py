@@ -2,7 +2,7 @@
 
 import platform
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -97,22 +97,37 @@ def search_result(search: BatchSearch, bounds: SearchBounds, own: int | None) ->
     points, fit = search.sizes.points, search.roomy()
     found = knee_size(fit, bounds.within)
     best = max((one.samples_per_s or 0.0 for one in fit), default=0.0)
-    rows = {one.batch: _row(one, bounds.memory_bytes, best, one in fit) for one in points}
+    memory = bounds.memory_bytes
+    rows = {
+        one.batch: SizeRow(
+            **msgspec.structs.asdict(one),
+            memory_share=one.memory_bytes / memory if one.memory_bytes and memory else None,
+            of_best=one.samples_per_s / best if one.samples_per_s and best else None,
+            keeps_headroom=one in fit,
+        )
+        for one in points
+    }
     knee = None
     if found is not None:
         own_fits = own is not None and search.sizes.fits(own)
         knee = Knee(
-            **rows[found.batch],
+            **msgspec.structs.asdict(rows[found.batch]),
             growing=found.batch == fit[-1].batch and still_growing(fit, bounds.within),
             speedup=_speedup(search, own, found.batch) if own_fits and own is not None else None,
         )
+    largest = None
+    if (batch := search.sizes.largest) is not None:
+        too_large, full = search.sizes.too_large, (rows[batch].memory_share or 0.0) >= 0.9
+        row = msgspec.structs.asdict(rows[batch])
+        bounded = too_large is not None or full
+        largest = LargestSize(**row, bounded=bounded, too_large=too_large)
     return {
         "own": own,
         "knee": knee,
-        "largest": _largest(search, rows),
+        "largest": largest,
         "stopped": search.stop,
-        "curve": tuple(SizeRow(**row) for row in rows.values()),
-        "memory_bytes": bounds.memory_bytes,
+        "curve": tuple(rows.values()),
+        "memory_bytes": memory,
         "headroom": bounds.headroom,
         "within": bounds.within,
         "processes": search.sizes.processes,
@@ -126,17 +141,8 @@ def _noise(found: SizeResult | None, bounds: SearchBounds) -> list[BatchNote]:
     if found is None or not found.samples_per_s or found.low is None or found.high is None:
         return []
     share = (found.high - found.low) / 2 / found.samples_per_s
-    if share <= max(bounds.within, _NOISY):
-        return []
-    return [BatchNote(BatchNoteKind.NOISY, share=share)]
-
-
-def _row(one: SizeResult, memory_bytes: float | None, best: float, fit: bool) -> dict[str, Any]:
-    share = one.memory_bytes / memory_bytes if one.memory_bytes and memory_bytes else None
-    of_best = one.samples_per_s / best if one.samples_per_s and best else None
-    return msgspec.structs.asdict(one) | {
-        "memory_share": share, "of_best": of_best, "keeps_headroom": fit,
-    }  # fmt: skip
+    noisy = share > max(bounds.within, _NOISY)
+    return [BatchNote(BatchNoteKind.NOISY, share=share)] if noisy else []
 
 
 def _speedup(search: BatchSearch, own: int, batch: int) -> BatchSpeedup | None:
@@ -150,14 +156,6 @@ def _speedup(search: BatchSearch, own: int, batch: int) -> BatchSpeedup | None:
     }
     found = compare_processes(processes[own], processes[batch], noise_floor([*processes.values()]))
     return BatchSpeedup(ratio=found.ratio, low=found.low, high=found.high, verdict=found.verdict)
-
-
-def _largest(search: BatchSearch, rows: Mapping[int, dict[str, Any]]) -> LargestSize | None:
-    batch, too_large = search.sizes.largest, search.sizes.too_large
-    if batch is None:
-        return None
-    full = (rows[batch]["memory_share"] or 0.0) >= 0.9
-    return LargestSize(**rows[batch], bounded=too_large is not None or full, too_large=too_large)
 
 
 def batch_result(

@@ -5,13 +5,16 @@ works, else in this one.
 import gc
 import json
 import os
+import re
 import select
 import signal
 import sys
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from math import ceil
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -42,9 +45,8 @@ def _call_with(
 
     begun = time.perf_counter()
     gpu = _Gpu(torch, device)
-    reset_host_peak()
-    times: list[float] = []
-    calls, status, reason, detail = 0, TrialStatus.OK, None, None
+    _reset_host_peak()
+    times, calls, status, reason, detail = list[float](), 0, TrialStatus.OK, None, None
     try:
         times, calls = _timed(fn, batch, seconds, gpu)
     except Exception as error:
@@ -52,7 +54,7 @@ def _call_with(
             raise
         status, reason = TrialStatus.OUT_OF_MEMORY, TrialReason.ALLOCATION_FAILED
         detail = str(error).strip().split("\n")[0] or None
-    used, memory = device or ("cuda" if gpu.grew() else "cpu"), host_peak()
+    used, memory = device or ("cuda" if gpu.grew() else "cpu"), _host_peak()
     if used.startswith("cuda"):
         memory = gpu.peak()
     gc.collect()
@@ -111,28 +113,19 @@ def _timed(fn: _Step, batch: int, seconds: float, gpu: _Gpu) -> tuple[list[float
     return [block(each) for _ in range(_BLOCKS)], 2 + _BLOCKS * each
 
 
-def reset_host_peak() -> None:
+def _reset_host_peak() -> None:
     """Have the kernel forget the most memory this process ever held, where it can."""
-    try:
-        with open("/proc/self/clear_refs", "w") as file:
-            file.write("5")
-    except OSError:
-        pass
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
 
 
-def host_peak() -> float | None:
+def _host_peak() -> float | None:
     """The most bytes this process held since then; None where the kernel does not tell."""
-    try:
-        with open("/proc/self/status") as file:
-            for line in file:
-                if line.startswith("VmHWM:"):
-                    return float(line.split()[1]) * 1024
-    except OSError:
-        return None
+    with suppress(OSError):
+        if found := re.search(r"^VmHWM:\s*(\d+)", Path("/proc/self/status").read_text(), re.M):
+            return float(found[1]) * 1024
     return None
 
-
-Work = Callable[[], Any]
 
 _CANARY_S: Final = 5.0
 _LARGE: Final = 1 << 20  # elements: PyTorch computes on so many with several threads
@@ -160,21 +153,19 @@ def _can_fork() -> bool:
         return True
     if torch.cuda.is_initialized():
         return False
+
+    def canary() -> bool:
+        numbers = torch.ones(_LARGE, requires_grad=True)
+        numbers.exp().sum().backward()
+        return True
+
     try:
-        return bool(in_fork(_canary, _CANARY_S))
+        return bool(in_fork(canary, _CANARY_S))
     except (ChildDied, TimeoutError):
         return False
 
 
-def _canary() -> bool:
-    import torch
-
-    numbers = torch.ones(_LARGE, requires_grad=True)
-    numbers.exp().sum().backward()
-    return True
-
-
-def in_fork(work: Work, timeout_s: float | None = None) -> Any:
+def in_fork(work: Callable[[], Any], timeout_s: float | None = None) -> Any:
     """What `work` returns in a forked child, sent as JSON. Raises ChildDied or TimeoutError."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -185,27 +176,6 @@ def in_fork(work: Work, timeout_s: float | None = None) -> Any:
         os.close(reading)
         _answer(work, writing)
     os.close(writing)
-    return _answered(pid, reading, timeout_s)
-
-
-def _answer(work: Work, writing: int) -> None:
-    """The child's whole life; never returns."""
-    code = 1
-    try:
-        with os.fdopen(writing, "w") as pipe:
-            pipe.write(json.dumps(work()))
-        code = 0
-    except BaseException:
-        pass
-    finally:
-        try:
-            sys.stdout.flush()
-            sys.stderr.flush()
-        finally:
-            os._exit(code)
-
-
-def _answered(pid: int, reading: int, timeout_s: float | None) -> Any:
     ended = False
     try:
         with os.fdopen(reading) as pipe:
@@ -224,8 +194,21 @@ def _answered(pid: int, reading: int, timeout_s: float | None) -> Any:
     return json.loads(text)
 
 
-_KILLED: Final = 9
-_LONGEST_S: Final = 60.0
+def _answer(work: Callable[[], Any], writing: int) -> None:
+    """The child's whole life; never returns."""
+    code = 1
+    try:
+        with os.fdopen(writing, "w") as pipe:
+            pipe.write(json.dumps(work()))
+        code = 0
+    except BaseException:
+        pass
+    finally:
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(code)
 
 
 def search_function(
@@ -242,16 +225,27 @@ def search_function(
     calls = _Calls(fn, seconds, device, _can_fork())
     first = calls.measure(start, None)
     on = calls.device
-    gpu = on.startswith("cuda")
+    gpu, free = on.startswith("cuda"), free_host_bytes()
+
+    def gpu_memory() -> float:
+        import torch
+
+        return float(torch.cuda.get_device_properties(on).total_memory)
+
+    if gpu:  # asked in a child where this process is to stay without CUDA
+        memory: float | None = in_fork(gpu_memory) if calls.forked else gpu_memory()
+    else:  # what the process holds, and what is free besides
+        held = first.memory_bytes
+        memory = None if free is None or held is None else free + held
     bounds = SearchBounds(
         start=start,
         smallest=None if first.ok else 1,
         largest=largest,
-        memory_bytes=_gpu_memory(calls, on) if gpu else _host_memory(first),
+        memory_bytes=memory,
         fills=gpu,
         headroom=headroom,
         within=within,
-        longest_s=_LONGEST_S,
+        longest_s=60.0,
     )
     search = BatchSearch(calls.measure, bounds, first)
     search.run()
@@ -270,6 +264,7 @@ class _Calls:
         self._ran = False
 
     def measure(self, batch: int, step_ms: float | None) -> SizeMeasurement:
+        """Where the function fails: an answer, once some size has worked."""
         got = self._in_fork(batch) if self.forked else self._here(batch)
         self._ran |= got.ok
         return got
@@ -280,9 +275,7 @@ class _Calls:
         except Exception as error:
             if not self._ran:
                 raise
-            return SizeMeasurement(
-                batch, TrialStatus.FAILED, TrialReason.PROGRAM_FAILED, _line(error)
-            )
+            return _failed(batch, _line(error))
         return got
 
     def _in_fork(self, batch: int) -> SizeMeasurement:
@@ -296,19 +289,20 @@ class _Calls:
         try:
             told = in_fork(work)
         except ChildDied as problem:
-            if problem.number == _KILLED:  # as the kernel does when memory ends
-                return SizeMeasurement(
-                    batch, TrialStatus.OUT_OF_MEMORY, TrialReason.HOST_MEMORY_FULL
-                )
+            if problem.number == signal.SIGKILL:  # as the kernel does when memory ends
+                full = TrialStatus.OUT_OF_MEMORY
+                return SizeMeasurement(batch, full, TrialReason.HOST_MEMORY_FULL)
             told = {"error": f"its process {problem}"}
         if "error" in told:
             if not self._ran:
                 raise UsageError(f"the function failed at batch {batch}: {told['error']}")
-            return SizeMeasurement(
-                batch, TrialStatus.FAILED, TrialReason.PROGRAM_FAILED, told["error"]
-            )
+            return _failed(batch, told["error"])
         self.device = told["device"]
         return msgspec.convert(told["got"], SizeMeasurement)
+
+
+def _failed(batch: int, words: str) -> SizeMeasurement:
+    return SizeMeasurement(batch, TrialStatus.FAILED, TrialReason.PROGRAM_FAILED, words)
 
 
 def _check(fn: _Step, start: int, largest: int | None, headroom: float, within: float) -> None:
@@ -319,23 +313,6 @@ def _check(fn: _Step, start: int, largest: int | None, headroom: float, within: 
     for name, share in (("headroom", headroom), ("within", within)):
         if not 0 <= share < 1:
             raise UsageError(f"{name}={share}: use a share from 0 to below 1")
-
-
-def _host_memory(first: SizeMeasurement) -> float | None:
-    """What the process holds, and what is free besides."""
-    free = free_host_bytes()
-    return None if free is None or first.memory_bytes is None else free + first.memory_bytes
-
-
-def _gpu_memory(calls: _Calls, device: str) -> float:
-    """Bytes of the GPU; asked in a child where this process is to stay without CUDA."""
-
-    def read() -> float:
-        import torch
-
-        return float(torch.cuda.get_device_properties(device).total_memory)
-
-    return float(in_fork(read)) if calls.forked else read()
 
 
 def _line(error: BaseException) -> str:

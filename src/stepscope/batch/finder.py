@@ -50,9 +50,9 @@ class BatchFinder:
 
     def _trial(self, request: TrialRequest) -> Trial:
         if self._first is not None and self._own is not None:
-            larger = max(1.0, _batch_size(request, self._own) / self._own)
-            seconds = self._first.seconds * larger
-            self._runner.baseline = replace(self._first, seconds=seconds)
+            sizes = [int(fix[len("batch=") :]) for fix in request.fixes if fix.startswith("batch=")]
+            larger = max([self._own, *sizes[:1]]) / self._own
+            self._runner.baseline = replace(self._first, seconds=self._first.seconds * larger)
         trial = self._runner(request)
         self._first = self._first or trial
         return trial
@@ -61,9 +61,3 @@ class BatchFinder:
         facts = read_program_facts(self._runner.folder_of(trial.number), self._available)
         self._own = facts.batch
         return facts
-
-
-def _batch_size(request: TrialRequest, own: int) -> int:
-    """Of a trial."""
-    sizes = [fix.partition("=")[2] for fix in request.fixes if fix.startswith("batch=")]
-    return int(sizes[0]) if sizes else own

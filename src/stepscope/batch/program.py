@@ -72,12 +72,9 @@ def feeding_loader(loaders: Sequence[Document], samples_per_step: float | None) 
     shuffles, else the one with most samples. Raises UsageError."""
     forming = [one for one in loaders if (one.get("batch_size") or 0) > 1]
     if not forming:
-        one_by_one = any(one.get("batch_size") == 1 for one in loaders)
-        raise UsageError(
-            "the DataLoader yields single samples: give it a batch size first"
-            if one_by_one
-            else _NO_LOADER
-        )
+        if any(one.get("batch_size") == 1 for one in loaders):
+            raise UsageError("the DataLoader yields single samples: give it a batch size first")
+        raise UsageError(_NO_LOADER)
 
     def likely(one: Document) -> tuple[bool, bool, float]:
         alike = abs((samples_per_step or 0.0) / one["batch_size"] - 1) < 0.1
@@ -94,7 +91,6 @@ def free_host_bytes() -> float | None:
     return float(min(memory.available_bytes, memory.limit_bytes or memory.total_bytes))
 
 
-ReadFacts = Callable[[Trial], ProgramFacts]
 BatchListener = Callable[[int | None, SizeMeasurement | None], None]
 """Called as each trial starts (None) and ends; the batch size is None until the program's own is
 known."""
@@ -103,7 +99,6 @@ _FIRST_STEPS: Final = 40
 _AGAIN_STEPS: Final = 120
 _MOST_STEPS: Final = 400
 _SETTLING: Final = 6
-_LONGEST_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +130,10 @@ class FinishedSearch:
 
 
 def search_program(
-    request: BatchRequest, run: RunTrial, read_facts: ReadFacts, listener: BatchListener
+    request: BatchRequest,
+    run: RunTrial,
+    read_facts: Callable[[Trial], ProgramFacts],
+    listener: BatchListener,
 ) -> FinishedSearch:
     """Find out about batch sizes. Raises UsageError where the program's cannot be changed."""
     listener(None, None)
@@ -152,50 +150,44 @@ def search_program(
     bounds = _bounds(request, program)
     sizes = _Trials(request, run, listener, program)
     search = BatchSearch(sizes.measure, bounds, own)
+    interrupted = False
     try:
         search.run()
     except KeyboardInterrupt:
-        search.stop = SearchStop(StopKind.INTERRUPTED)
-        return FinishedSearch(search, bounds, program, trial.what, interrupted=True)
-    return FinishedSearch(search, bounds, program, trial.what)
+        search.stop, interrupted = SearchStop(StopKind.INTERRUPTED), True
+    return FinishedSearch(search, bounds, program, trial.what, interrupted)
 
 
+@dataclass(slots=True)
 class _Trials:
     """Measures a size by a trial of its own."""
 
-    def __init__(
-        self, request: BatchRequest, run: RunTrial, listener: BatchListener, program: ProgramFacts
-    ) -> None:
-        self._request = request
-        self._run = run
-        self._listener = listener
-        self._program = program
-        self._applied = False
+    request: BatchRequest
+    run: RunTrial
+    listener: BatchListener
+    program: ProgramFacts
+    applied: bool = False
 
     def measure(self, batch: int, step_ms: float | None) -> SizeMeasurement:
         """With the fix, except at the program's own size, where it has nothing to do."""
-        self._listener(batch, None)
-        own = batch == self._program.batch
-        fixes = self._request.fixes if own else (f"batch={batch}", *self._request.fixes)
-        trial = self._run(TrialRequest(fixes=fixes, steps=self._steps(step_ms)))
-        if _cut_short(trial) and self._request.steps is None:
-            trial = self._run(
-                TrialRequest(fixes=fixes, steps=_AGAIN_STEPS + 2 * self._program.buffer)
-            )
+        self.listener(batch, None)
+        own = batch == self.program.batch
+        fixes = self.request.fixes if own else (f"batch={batch}", *self.request.fixes)
+        steps = self.request.steps
+        if steps is None:  # enough for `seconds` of steady steps behind what workers had ready
+            steady = ceil(self.request.seconds * 1e3 / step_ms) + _SETTLING if step_ms else 0
+            steps = 2 * self.program.buffer + min(_MOST_STEPS, max(LEAST_STEPS, steady))
+        trial = self.run(TrialRequest(fixes=fixes, steps=steps))
+        if _cut_short(trial) and self.request.steps is None:
+            steps = _AGAIN_STEPS + 2 * self.program.buffer
+            trial = self.run(TrialRequest(fixes=fixes, steps=steps))
         got = as_measurement(trial, batch)
-        refused = got.status is TrialStatus.NOT_APPLICABLE and not self._applied
+        refused = got.status is TrialStatus.NOT_APPLICABLE and not self.applied
         if refused and got.reason is not TrialReason.EPOCH_TOO_SMALL:
             raise UsageError(f"the batch size cannot be changed: {got.detail or _NO_LOADER}")
-        self._applied |= not own and got.ok
-        self._listener(batch, got)
+        self.applied |= not own and got.ok
+        self.listener(batch, got)
         return got
-
-    def _steps(self, step_ms: float | None) -> int:
-        """Enough for `seconds` of steady steps behind what workers had ready."""
-        if self._request.steps is not None:
-            return self._request.steps
-        steady = ceil(self._request.seconds * 1e3 / step_ms) + _SETTLING if step_ms else 0
-        return 2 * self._program.buffer + min(_MOST_STEPS, max(LEAST_STEPS, steady))
 
 
 def as_measurement(trial: Trial, batch: int) -> SizeMeasurement:
@@ -246,9 +238,8 @@ def _check(trial: Trial) -> None:
 def _bounds(request: BatchRequest, program: ProgramFacts) -> SearchBounds:
     """Raises UsageError for limits that leave nothing to try."""
     if request.largest is not None and request.largest < program.batch:
-        raise UsageError(
-            f"--max {request.largest} is below the program's own batch of {program.batch}"
-        )
+        limit = f"--max {request.largest}"
+        raise UsageError(f"{limit} is below the program's own batch of {program.batch}")
     start = max(program.batch, request.smallest or 0)
     if program.samples is not None and start > program.samples:
         raise UsageError(f"--min {start}: an epoch has only {program.samples} samples")
@@ -262,5 +253,5 @@ def _bounds(request: BatchRequest, program: ProgramFacts) -> SearchBounds:
         headroom=request.headroom,
         within=request.within,
         budget_s=request.budget_s,
-        longest_s=_LONGEST_S,
+        longest_s=60.0,
     )

@@ -244,7 +244,11 @@ class BatchSearch:
     def _shrink(self, batch: int) -> None:
         """Down from the start: as far as asked for, or until something fits."""
         smallest = self._bounds.smallest or (batch if self.sizes.fits(batch) else 1)
-        while batch // 2 >= smallest and (not self.sizes.fits(batch) or self._near_best(batch)):
+        while batch // 2 >= smallest:
+            best = max(one.samples_per_s or 0.0 for one in self.sizes.points)
+            near_best = self.sizes.rate(batch) >= (1 - self._bounds.within) * best
+            if self.sizes.fits(batch) and not near_best:
+                return
             batch //= 2
             if not self._affordable(batch):
                 self.notes.append(BatchNote(BatchNoteKind.NO_TIME, batch))
@@ -252,18 +256,10 @@ class BatchSearch:
             if self._try(batch).status not in (TrialStatus.OK, TrialStatus.OUT_OF_MEMORY):
                 return
 
-    def _near_best(self, batch: int) -> bool:
-        best = max(one.samples_per_s or 0.0 for one in self.sizes.points)
-        return self.sizes.rate(batch) >= (1 - self._bounds.within) * best
-
     def _fill(self) -> None:
         """Close in on the largest batch that fits."""
-        ended = self.stop is not None and self.stop.kind in (
-            StopKind.MEMORY,
-            StopKind.FLAT,
-            StopKind.FALLS,
-        )
-        if not (self._bounds.fills and ended):
+        ended = (StopKind.MEMORY, StopKind.FLAT, StopKind.FALLS)
+        if not self._bounds.fills or self.stop is None or self.stop.kind not in ended:
             return
         for _ in range(_FILLS):
             batch = _next_largest(self.sizes, self._bounds)

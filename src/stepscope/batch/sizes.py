@@ -4,7 +4,8 @@ throughput, and memory by batch size.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import exp, sqrt
+from math import exp, inf, sqrt
+from statistics import fmean
 from typing import Final
 
 from msgspec import Struct
@@ -92,22 +93,17 @@ def combine_processes(
     """A batch size from its processes, of which there is at least one; `between` is `spread`."""
     first, count = measured[0], len(measured)
     memory = max((one.memory_bytes for one in measured if one.memory_bytes), default=None)
-    for one in measured:
-        if not one.ok:
-            return SizeResult(
-                first.batch, one.status, one.reason, one.detail, count, memory_bytes=memory
-            )
+    if failed := next((one for one in measured if not one.ok), None):
+        why = (failed.status, failed.reason, failed.detail)
+        return SizeResult(first.batch, *why, count, memory_bytes=memory)
     processes = [one.sample_ms for one in measured]
     sample_ms = exp(float(log_means(processes).mean()))
     reach = None
     if count > 1 and between is not None:
         noise = student_t(between.degrees) * sqrt(between.variance / count)
         reach = exp(max(noise, within_process_margin(processes)))
-    energies = [
-        one.energy_j_per_step / one.samples_per_step
-        for one in measured
-        if one.energy_j_per_step is not None
-    ]
+    known = [one for one in measured if one.energy_j_per_step is not None]
+    energies = [(one.energy_j_per_step or 0.0) / one.samples_per_step for one in known]
     return SizeResult(
         first.batch,
         TrialStatus.OK,
@@ -128,15 +124,9 @@ def with_headroom(
 ) -> list[SizeResult]:
     """Those that ran and leave that share of memory free, smallest first; what is not known
     counts as free."""
-    most = None if memory_bytes is None else (1 - headroom) * memory_bytes
-    return sorted(
-        (
-            one
-            for one in points
-            if one.ok and (most is None or one.memory_bytes is None or one.memory_bytes <= most)
-        ),
-        key=lambda one: one.batch,
-    )
+    most = inf if memory_bytes is None else (1 - headroom) * memory_bytes
+    fit = [one for one in points if one.ok and (one.memory_bytes or 0.0) <= most]
+    return sorted(fit, key=lambda one: one.batch)
 
 
 def knee_size(points: Sequence[SizeResult], within: float) -> SizeResult | None:
@@ -244,6 +234,5 @@ class MeasuredSizes:
     def cost_s(self, batch: int) -> float:
         """Seconds a process of it should take; 0 where nothing tells."""
         done = [one for found in self._measured.values() for one in found if one.ok]
-        beside = (one.seconds - one.steps * sum(one.step_ms) / len(one.step_ms) / 1e3
-                  for one in done)  # fmt: skip
+        beside = [one.seconds - one.steps * fmean(one.step_ms) / 1e3 for one in done]
         return max([0.0, *beside]) + LEAST_STEPS * (self.step_ms(batch) or 0.0) / 1e3

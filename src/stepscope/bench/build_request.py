@@ -20,9 +20,9 @@ from stepscope.bench.grid import (
 from stepscope.record.errors import UsageError
 from stepscope.workloads import arguments
 
-DEVICES = ("cpu", "cuda")
-_WITH_A_LOADER = ("workers", "decode_ms", "latency_ms", "resize", "disk_mb_s")
-_ABOUT_LEARNING = ("epochs", "test_samples", "target_score", "score_every")
+DEVICES: tuple[str, ...] = ("cpu", "cuda")
+_LOADING = {"workers", "decode_ms", "latency_ms", "resize", "disk_mb_s"}
+_LEARNING = {"epochs", "test_samples", "target_score", "score_every"}
 
 
 def build_request(
@@ -43,12 +43,24 @@ def build_request(
     if fixes and ablate:
         raise UsageError("--ablate makes its own variants: leave out --fix")
     modes = parse_modes(models, mode)
-    devices = both_devices(device) if rest.get("study") == "cpu-gpu" else parse_devices(device)
+    if rest.get("study") == "cpu-gpu":
+        if lacking := why_no_cuda():
+            raise UsageError(f"--study cpu-gpu needs a GPU: {lacking}")
+        if device is not None and set(parse_devices(device)) != set(DEVICES):
+            raise UsageError("--study cpu-gpu measures both devices: leave out --device")
+        devices = DEVICES
+    else:
+        devices = parse_devices(device)
     chosen = ablation_variants(ablate) if ablate else fix_variants(fixes)
     check_needs(chosen, devices)
     given: Settings = {name: value for name, value in (settings or {}).items() if value is not None}
     if "train" in modes and not rest.get("study"):
-        given.setdefault("data", usual_data(given, chosen))
+        given.setdefault("data", _usual_data(given, chosen))
+    for name in given:
+        knowing = [one for one in MODES if name in SETTINGS[one]]
+        if not set(knowing) & set(modes):
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} goes with --mode {' or '.join(knowing)} only")
     made = BenchRequest(
         models=tuple(dict.fromkeys(models)),
         modes=modes,
@@ -56,7 +68,7 @@ def build_request(
         batches=None if batch is None else parse_numbers("--batch", batch),
         variants=chosen,
         ablate=ablation_fixes(ablate) if ablate else (),
-        settings=check_settings(given, modes),
+        settings=dict(sorted(given.items())),
         **rest,
     )
     for point in grid_points(made):
@@ -64,15 +76,14 @@ def build_request(
     return made
 
 
-def usual_data(given: Iterable[str], chosen: Iterable[Variant]) -> str:
+def _usual_data(given: Iterable[str], chosen: Iterable[Variant]) -> str:
     """The data of training where none is named: samples on the device, so that the model is
     measured; a loader's where options are about loading or learning."""
     from stepscope.fixes.registry import fix_named
 
     names = {text.partition("=")[0] for variant in chosen for text in variant.fixes}
-    if any(name in given for name in (*_WITH_A_LOADER, *_ABOUT_LEARNING)):
-        return "synthetic"
-    return "synthetic" if any(fix_named(name).group == "data" for name in names) else "resident"
+    loading = any(fix_named(name).group == "data" for name in names)
+    return "synthetic" if loading or (_LOADING | _LEARNING) & set(given) else "resident"
 
 
 def parse_modes(models: Iterable[str], text: str | None) -> tuple[str, ...]:
@@ -83,8 +94,7 @@ def parse_modes(models: Iterable[str], text: str | None) -> tuple[str, ...]:
     if not found:
         raise UsageError("name a model, as in stepscope bench resnet18; --list shows them")
     if text is None:
-        common = [mode for mode in MODES if all(mode in one.modes for one in found)]
-        text = common[0] if common else MODES[0]
+        text = next((mode for mode in MODES if all(mode in one.modes for one in found)), MODES[0])
     asked = _listed(text, "--mode", MODES)
     for mode in asked:
         for one in found:
@@ -111,16 +121,6 @@ def parse_devices(text: str | None) -> tuple[str, ...]:
     if "cuda" in asked and lacking:
         raise UsageError(f"no CUDA device: {lacking}; --device cpu is possible")
     return asked
-
-
-def both_devices(text: str | None) -> tuple[str, ...]:
-    """The devices of a study of both."""
-    lacking = why_no_cuda()
-    if lacking:
-        raise UsageError(f"--study cpu-gpu needs a GPU: {lacking}")
-    if text is not None and set(parse_devices(text)) != set(DEVICES):
-        raise UsageError("--study cpu-gpu measures both devices: leave out --device")
-    return DEVICES
 
 
 def why_no_cuda() -> str | None:
@@ -150,17 +150,6 @@ def check_needs(chosen: Iterable[Variant], devices: Iterable[str]) -> None:
                 raise UsageError(
                     f"--fix {name} needs {needs}; on {device} there are {', '.join(able)}"
                 )
-
-
-def check_settings(settings: Settings, modes: Iterable[str]) -> Settings:
-    """In order of name. Raises UsageError for one that no mode asked for knows."""
-    for name in settings:
-        if not any(name in SETTINGS[mode] for mode in modes):
-            knowing = [mode for mode in MODES if name in SETTINGS[mode]]
-            raise UsageError(
-                f"--{name.replace('_', '-')} goes with --mode {' or '.join(knowing)} only"
-            )
-    return dict(sorted(settings.items()))
 
 
 def _listed(text: str, option: str, possible: Sequence[str]) -> tuple[str, ...]:

@@ -2,14 +2,8 @@
 
 import os
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from stepscope.record.errors import StepscopeError
-
-if TYPE_CHECKING:
-    from stepscope.hardware.ceiling_cache import DeviceCeilings
-
-_BEFORE, _AFTER = "matmul_", "_tflops"
 
 
 def matmul_ceilings(
@@ -23,48 +17,40 @@ def matmul_ceilings(
     found: dict[str, dict[str, float]] = {}
     notes = []
     for device in devices:
-        document, problem = _document(device, tell)
-        found[device] = products(document)
+        ceilings, problem = _ceilings(device, tell)
+        found[device] = {
+            name.removeprefix("matmul_").removesuffix("_tflops"): value
+            for name, value in ceilings.items()
+            if name.startswith("matmul_")
+        }
         if problem:
             notes.append(f"no MFU on {device}: {problem}")
     return found, notes
 
 
-def products(document: "DeviceCeilings | None") -> dict[str, float]:
-    """TFLOP/s by arithmetic ("fp32", "tf32", "bf16", "fp16") in a document of ceilings."""
-    return {
-        name.removeprefix(_BEFORE).removesuffix(_AFTER): entry.value
-        for name, entry in (document.ceilings if document else {}).items()
-        if name.startswith(_BEFORE)
-    }
+def device_ceilings(device: str, tell: Callable[[str], None]) -> dict[str, float]:
+    """Measured ceilings by name, from the cache or measured now; empty where they cannot be."""
+    found, problem = _ceilings(device, tell)
+    if problem:
+        tell(f"ceilings of {device} unknown: {problem}")
+    return found
 
 
-def _document(
-    device: str, tell: Callable[[str], None]
-) -> "tuple[DeviceCeilings | None, str | None]":
+def _ceilings(device: str, tell: Callable[[str], None]) -> tuple[dict[str, float], str | None]:
+    """(ceilings by name, why there are none)."""
     from stepscope.hardware.ceiling_cache import load_ceilings, save_ceilings
     from stepscope.hardware.ceilings import device_key, measure_ceilings
     from stepscope.hardware.gpus import visible_gpu_index
 
     key = device_key(device, visible_gpu_index(os.environ) if device == "cuda" else None)
     document = load_ceilings(key)
-    if document is not None:
-        return document, None
-    tell(f"measuring the ceilings of {device}, once; this takes some seconds")
-    try:
-        document = measure_ceilings(device, key)
-        save_ceilings(document)
-    except StepscopeError as problem:
-        return None, str(problem)
-    except OSError:
-        pass  # not kept for next time, and as good as any for this one
-    return document, None
-
-
-def device_ceilings(device: str, tell: Callable[[str], None]) -> dict[str, float]:
-    """Measured ceilings by name, from the cache or measured now; empty where they cannot be."""
-    document, problem = _document(device, tell)
-    if problem:
-        tell(f"ceilings of {device} unknown: {problem}")
-    found = document.ceilings if document else {}
-    return {name: entry.value for name, entry in found.items()}
+    if document is None:
+        tell(f"measuring the ceilings of {device}, once; this takes some seconds")
+        try:
+            document = measure_ceilings(device, key)
+            save_ceilings(document)
+        except StepscopeError as problem:
+            return {}, str(problem)
+        except OSError:
+            pass  # not kept for next time, and as good as any for this one
+    return {name: one.value for name, one in document.ceilings.items()} if document else {}, None

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -22,18 +23,10 @@ _EVERYWHERE = (
     "memory_limit_gib",
     "threads",
 )
-_DATA = (
-    "data",
-    "samples",
-    "workers",
-    "decode_ms",
-    "latency_ms",
-    "resize",
-    "disk_mb_s",
-)
+_DATA = ("data", "samples", "workers", "decode_ms", "latency_ms", "resize", "disk_mb_s")
 SETTINGS: Final[Mapping[str, frozenset[str]]] = {
     "train": frozenset(
-        {*_EVERYWHERE, *_DATA, "test_samples", "epochs", "lr", "target_score", "score_every"},
+        {*_EVERYWHERE, *_DATA, "test_samples", "epochs", "lr", "target_score", "score_every"}
     ),
     "infer": frozenset({*_EVERYWHERE, *_DATA}),
     "generate": frozenset({*_EVERYWHERE, "prompt", "new_tokens"} - {"length"}),
@@ -65,11 +58,8 @@ class Point(Struct, frozen=True):
         **settings: Any,
     ) -> Self:
         """A point with the settings its mode knows, by name; None: not given."""
-        kept = {
-            name: value
-            for name, value in sorted(settings.items())
-            if name in SETTINGS[mode] and value is not None
-        }
+        known = SETTINGS[mode]
+        kept = {k: v for k, v in sorted(settings.items()) if k in known and v is not None}
         return cls(model, mode, batch, device, tuple(fixes), kept)
 
     def key(self) -> str:
@@ -121,17 +111,13 @@ class BenchRequest(Struct, frozen=True):
         """What its measurements depend on: the request without prices and limits, and the text
         of the user's own model files."""
         asked = {k: v for k, v in to_builtins(self).items() if k not in _NOT_MEASURED}
-        return {**asked, "files": _digests(self.models)}
-
-
-def _digests(models: tuple[str, ...]) -> Mapping[str, str]:
-    """A digest of each file that a model is made by."""
-    found = {}
-    for model in models:
-        name = model.rpartition(":")[0]
-        if name.endswith(".py") and Path(name).is_file():
-            found[name] = hashlib.sha256(Path(name).read_bytes()).hexdigest()[:16]
-    return found
+        names = (model.rpartition(":")[0] for model in self.models)
+        digests = {
+            name: hashlib.sha256(Path(name).read_bytes()).hexdigest()[:16]
+            for name in names
+            if name.endswith(".py") and Path(name).is_file()
+        }
+        return {**asked, "files": digests}
 
 
 NO_FIXES = "none"
@@ -143,14 +129,12 @@ def grid_points(request: BenchRequest) -> list[Point]:
 
     found: dict[str, Point] = {}
     for model in request.models:
-        for batch in request.batches or (find_workload(model).batch,):
-            for mode in request.modes:
-                for device in request.devices:
-                    for variant in request.variants:
-                        point = Point.of(
-                            model, mode, batch, device, variant.fixes, **request.settings
-                        )
-                        found.setdefault(point.key(), point)
+        batches = request.batches or (find_workload(model).batch,)
+        for batch, mode, device, variant in product(
+            batches, request.modes, request.devices, request.variants
+        ):
+            point = Point.of(model, mode, batch, device, variant.fixes, **request.settings)
+            found.setdefault(point.key(), point)
     return list(found.values())
 
 

@@ -5,7 +5,7 @@ installed, and the document of it.
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from shutil import which
 from typing import Final
@@ -13,16 +13,10 @@ from typing import Final
 from msgspec.structs import asdict
 
 from stepscope.analyze.timeline.roofline.ceilings import Ceilings, ceilings_for, measured_ceilings
-from stepscope.bench.grid import BenchRequest, Settings, Variant, variant_label
-from stepscope.bench.measure_point import environment_with, last_line, run_logged
+from stepscope.bench.grid import BenchRequest, Point, Variant, variant_label
+from stepscope.bench.measure_point import USAGE_EXIT_CODE, environment_with, last_line, run_logged
 from stepscope.bench.record import fix_reports
-from stepscope.bench.results import (
-    BenchResult,
-    FixReport,
-    KernelsResult,
-    KernelTables,
-    NcuUse,
-)
+from stepscope.bench.results import BenchResult, FixReport, KernelsResult, KernelTables, NcuUse
 from stepscope.bench.summary import bench_result
 from stepscope.launch.program import Program
 from stepscope.record.errors import StepscopeError, UsageError
@@ -69,11 +63,6 @@ def counters_command(log: Path, kernels: str | None = None, half: bool = False) 
     ]
 
 
-def pattern(names: Iterable[str]) -> str:
-    """The regular expression for functions of exactly these names."""
-    return f"^({'|'.join(sorted(re.escape(name) for name in set(names)))})$"
-
-
 def run_ncu(
     program: Sequence[str],
     environ: Mapping[str, str],
@@ -84,20 +73,21 @@ def run_ncu(
 ) -> NcuCount:
     """Count the kernels of these names under ncu. Raises KeyboardInterrupt on a signal to stop."""
     log, said = folder / "counters.csv", folder / "ncu.txt"
-    command = [*counters_command(log, pattern(names), half), *program]
+    exactly = "|".join(sorted(re.escape(name) for name in set(names)))
+    command = [*counters_command(log, f"^({exactly})$", half), *program]
     began = time.monotonic()
     outcome = run_logged(command, environ, timeout_s, said)
     seconds = time.monotonic() - began
     if outcome.timed_out:
-        return NcuCount(
-            [], f"ncu took longer than {timeout_s:.0f} s: --timeout gives it more", seconds
-        )
+        why = f"ncu took longer than {timeout_s:.0f} s: --timeout gives it more"
+        return NcuCount([], why, seconds)
     try:
         found = read_ncu(log)
     except (StepscopeError, OSError) as problem:
         return NcuCount([], _complaint(log, said) or str(problem), seconds)
-    why = _complaint(log, said) if not found else None
-    return NcuCount(found, why if found else why or "ncu saw none of these kernels", seconds)
+    if found:
+        return NcuCount(found, None, seconds)
+    return NcuCount([], _complaint(log, said) or "ncu saw none of these kernels", seconds)
 
 
 def _complaint(*files: Path) -> str | None:
@@ -118,22 +108,13 @@ def _complaint(*files: Path) -> str | None:
 
 
 STEPS: Final = 3  # recorded
-_USAGE: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class KernelSubject:
-    """A model in one mode on one device; `settings` are further options of the program."""
+class KernelSubject(Point, frozen=True):
+    """A point of which a few steps are recorded."""
 
-    model: str
-    mode: str
-    batch: int
-    device: str
-    fixes: tuple[str, ...] = ()
-    settings: Settings = field(default_factory=dict)
-
-    def command(self, *more: str) -> list[str]:
-        """The program's command line."""
+    def step_command(self, *more: str) -> list[str]:
+        """The command line of the program that runs a few steps."""
         words = ["--model", self.model, "--mode", self.mode, "--batch", str(self.batch)]
         words += ["--device", self.device]
         for name, value in self.settings.items():
@@ -149,13 +130,13 @@ def record_kernels(
 
     folder.mkdir(parents=True, exist_ok=True)
     trace, said = folder / "trace.json", folder / "output.txt"
-    command = subject.command("--steps", str(STEPS), "--record", str(trace))
+    command = subject.step_command("--steps", str(STEPS), "--record", str(trace))
     environ = environment_with(subject.fixes, folder)
     outcome = run_logged(command, environ, timeout_s, said)
     if outcome.timed_out:
         raise StepscopeError(f"{subject.model}: not recorded within {timeout_s:.0f} s: --timeout")
     if outcome.exit_code or not trace.exists():
-        kind = UsageError if outcome.exit_code == _USAGE else StepscopeError
+        kind = UsageError if outcome.exit_code == USAGE_EXIT_CODE else StepscopeError
         raise kind(last_line(said) or f"the program ended with exit code {outcome.exit_code}")
     facts = read_facts(folder / "facts.jsonl")
     return trace, fix_reports(fix_outcomes(facts.fixes, subject.fixes))
@@ -176,9 +157,8 @@ def count_kernels(
     tell(f"counting {len(names)} kernels with ncu, at most {timeout_s:.0f} s")
     folder.mkdir(parents=True, exist_ok=True)
     half = any("fp16" in fix for fix in subject.fixes)
-    return run_ncu(
-        subject.command(), environment_with(subject.fixes, folder), names, folder, timeout_s, half
-    )
+    environ = environment_with(subject.fixes, folder)
+    return run_ncu(subject.step_command(), environ, names, folder, timeout_s, half)
 
 
 def ceilings_of_timeline(timeline: Timeline, device: str) -> Ceilings | None:
@@ -210,12 +190,10 @@ def kernels_result(
         settings=dict(sorted(subject.settings.items())),
         rounds=1,
     )
+    about = asdict(subject)
+    del about["settings"]
     kernels = KernelsResult(
-        model=subject.model,
-        mode=subject.mode,
-        batch=subject.batch,
-        device=subject.device,
-        fixes=subject.fixes,
+        **about,
         applied=fixes,
         ncu=NcuUse(bool(count.counters), count.why, count.seconds),
         **asdict(tables),

@@ -1,12 +1,12 @@
 """The heaviest operators and kernels of a recorded step, beside what the device could do."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from stepscope.analyze.timeline.attribution import Attribution, attribute, is_operator, nearest
 from stepscope.analyze.timeline.host_threads import self_time
@@ -93,60 +93,58 @@ def host_rows(
     operators = np.flatnonzero(is_operator(timeline))
     owner = nearest(host.parent, work.kind != NOTHING)[operators]
     charged = np.where(owner == NOTHING, operators, owner)
+    keys: dict[int, tuple[str, str | None]] = {}
+    costs: dict[tuple[str, str | None], list[Any]] = defaultdict(list)
+    for event in np.unique(charged).tolist():
+        kind = int(work.kind[event])
+        cost = work.kinds[kind].cost if kind >= 0 else None
+        key = (timeline.name_of(int(host.name[event])), cost.dtype if cost else None)
+        keys[event] = key
+        costs[key].append(cost)
     time_of: dict[tuple[str, str | None], int] = defaultdict(int)
     for event, ns in zip(charged.tolist(), own[operators].tolist(), strict=True):
-        time_of[_key(timeline, work, event)] += ns
-    did: dict[tuple[str, str | None], list[Any]] = defaultdict(list)
-    for event in np.unique(charged).tolist():
-        number = int(work.kind[event])
-        did[_key(timeline, work, event)].append(work.kinds[number].cost if number >= 0 else None)
+        time_of[keys[event]] += ns
     whole = sum(time_of.values())
-    rows = [_row(key, ns, did[key], whole, ceilings, steps) for key, ns in time_of.items()]
+    rows = [_host_row(*key, ns, costs[key], whole, ceilings, steps) for key, ns in time_of.items()]
     return sorted(rows, key=lambda row: -row.time_ms)
 
 
-def _key(timeline: Timeline, work: OperatorWork, event: int) -> tuple[str, str | None]:
-    number = int(work.kind[event])
-    dtype = work.kinds[number].cost.dtype if number >= 0 else None
-    return timeline.name_of(int(timeline.host.name[event])), dtype
-
-
-def _row(
-    key: tuple[str, str | None],
+def _host_row(
+    name: str,
+    dtype: str | None,
     ns: int,
     costs: list[Any],
     whole: int,
     ceilings: Ceilings | None,
     steps: int,
 ) -> OperatorUse:
-    name, dtype = key
-    known = dtype is not None
-    flops = float(sum(cost.flops for cost in costs)) if known else None
-    sizes: list[Any] = [cost.bytes for cost in costs] if known else [None]
-    moved = None if None in sizes else float(sum(sizes))
-    matrix = known and costs[0].matrix
-    compute, memory = least_times(flops or 0.0, moved, dtype or "", ceilings, matrix)
-    least = None
-    if known and memory is not None and (compute is not None or not matrix):
-        least = max(compute or 0.0, memory)
-    ceiling = (
-        None if least is None else "compute" if (compute or 0.0) > (memory or 0.0) else "memory"
-    )
-    return OperatorUse(
+    row = OperatorUse(
         name=name,
-        dtype=dtype,
-        category=costs[0].kind if known else None,
         calls=len(costs) / steps,
         kernels=0,
         time_ms=ns / steps / 1e6,
         share=ns / whole if whole else 0.0,
-        flops=None if flops is None else flops / steps,
+    )
+    if dtype is None:
+        return row
+    flops = float(sum(cost.flops for cost in costs))
+    moved = _total(cost.bytes for cost in costs)
+    matrix = costs[0].matrix
+    compute, memory = least_times(flops, moved, dtype, ceilings, matrix)
+    bound = least = None
+    if memory is not None and (compute is not None or not matrix):
+        least = max(compute or 0.0, memory)
+        bound = "compute" if (compute or 0.0) > memory else "memory"
+    return replace(
+        row,
+        dtype=dtype,
+        category=costs[0].kind,
+        flops=flops / steps,
         bytes=None if moved is None else moved / steps,
-        flops_per_s=flops / ns * 1e9 if flops is not None and ns else None,
+        flops_per_s=flops / ns * 1e9 if ns else None,
         bytes_per_s=moved / ns * 1e9 if moved is not None and ns else None,
-        bound=ceiling,
+        bound=bound,
         ceiling_share=least / ns if least is not None and ns else None,
-        counted=None,
     )
 
 
@@ -154,9 +152,11 @@ def study_kernels(found: _CeilingComparison, steps: int, top: int) -> KernelTabl
     """Per step, heaviest first; None: not known."""
     timeline, limits, joined = found.timeline, found.counted.ceilings, found.joined
     has_device = len(timeline.device) > 0
-    rows = (
-        _operators(found, steps) if has_device else host_rows(timeline, found.work, limits, steps)
-    )
+    if has_device:
+        rows = _operators(found, steps)
+    else:
+        rows = host_rows(timeline, found.work, limits, steps)
+    shapes = [asdict(row) | {"calls": row.calls / steps} for row in found.counted.shapes[:top]]
     return KernelTables(
         on="device" if has_device else "host",
         steps=steps,
@@ -165,12 +165,7 @@ def study_kernels(found: _CeilingComparison, steps: int, top: int) -> KernelTabl
         known_share=sum(row.share for row in rows if row.flops is not None),
         operators=tuple(rows[:top]),
         operators_in_all=len(rows),
-        shapes=tuple(
-            ShapeUse(
-                **(asdict(row) | {"calls": row.calls / steps}), time_ms=row.time_ns / steps / 1e6
-            )
-            for row in found.counted.shapes[:top]
-        ),
+        shapes=tuple(ShapeUse(**row, time_ms=row["time_ns"] / steps / 1e6) for row in shapes),
         kernels=tuple(_kernels(found, steps, top)) if has_device else (),
         launched=int(np.count_nonzero(timeline.device.kind == DeviceKind.KERNEL)) / steps,
         counted=len(joined.counters) / steps,
@@ -181,37 +176,43 @@ def study_kernels(found: _CeilingComparison, steps: int, top: int) -> KernelTabl
 
 def _operators(found: _CeilingComparison, steps: int) -> list[OperatorUse]:
     """By operator and dtype, those without a model too; copies and what none launched by kernel."""
-    whole = float(found.timeline.device.duration.sum())
-    model = {(row.name, row.dtype): row for row in found.model.kinds}
-    rows = [
-        _operator(row, model[row.name, row.dtype], found.counted, whole, steps)
-        for row in found.counted.kinds
-    ]
-    for name, ns in _without_model(found).items():
+    timeline, device = found.timeline, found.timeline.device
+    whole = float(device.duration.sum())
+    models = {(row.name, row.dtype): row for row in found.model.kinds}
+    shapes: dict[tuple[str, str], list[OperatorRate]] = defaultdict(list)
+    for shape in found.counted.shapes:
+        shapes[shape.name, shape.dtype].append(shape)
+    rows = []
+    for row in found.counted.kinds:
+        model = models[row.name, row.dtype]
+        rows.append(
+            OperatorUse(
+                name=row.name,
+                dtype=row.dtype,
+                category=row.category,
+                calls=row.calls / steps,
+                kernels=row.kernels / steps,
+                time_ms=row.time_ns / steps / 1e6,
+                share=row.time_ns / whole if whole else 0.0,
+                flops=model.flops / steps,
+                bytes=None if model.bytes is None else model.bytes / steps,
+                flops_per_s=row.flops_per_s,
+                bytes_per_s=row.bytes_per_s,
+                bound=row.bound,
+                ceiling_share=row.share,
+                counted=_counted(shapes[row.name, row.dtype]),
+            )
+        )
+    # Where no FLOPs are known: by the operator, or by the work's own name.
+    lost = np.flatnonzero(found.work.owner == NOTHING)
+    operator = np.append(timeline.host.name, np.int32(NOTHING))[found.attribution.operator[lost]]
+    named = (operator != NOTHING) & (device.kind[lost] == DeviceKind.KERNEL)
+    names = np.where(named, operator, device.name[lost])
+    sums = np.bincount(names, device.duration[lost], len(timeline.names))
+    for number in np.flatnonzero(sums).tolist():
+        ns, name = int(sums[number]), timeline.name_of(number)
         rows.append(OperatorUse(name=name, time_ms=ns / steps / 1e6, share=ns / whole))
     return sorted(rows, key=lambda row: -row.time_ms)
-
-
-def _operator(
-    row: OperatorRate, model: OperatorRate, counted: Roofline, whole: float, steps: int
-) -> OperatorUse:
-    same = [one for one in counted.shapes if (one.name, one.dtype) == (row.name, row.dtype)]
-    return OperatorUse(
-        name=row.name,
-        dtype=row.dtype,
-        category=row.category,
-        calls=row.calls / steps,
-        kernels=row.kernels / steps,
-        time_ms=row.time_ns / steps / 1e6,
-        share=row.time_ns / whole if whole else 0.0,
-        flops=model.flops / steps,
-        bytes=None if model.bytes is None else model.bytes / steps,
-        flops_per_s=row.flops_per_s,
-        bytes_per_s=row.bytes_per_s,
-        bound=row.bound,
-        ceiling_share=row.share,
-        counted=_counted(same),
-    )
 
 
 def _counted(rows: Sequence[OperatorRate]) -> CountedWork | None:
@@ -238,43 +239,39 @@ def _counted(rows: Sequence[OperatorRate]) -> CountedWork | None:
     )
 
 
-def _without_model(found: _CeilingComparison) -> Mapping[str, int]:
-    """Device time by operator (or by the work's own name) where no FLOPs are known."""
-    timeline = found.timeline
-    device = timeline.device
-    lost = np.flatnonzero(found.work.owner == NOTHING)
-    operator = np.append(timeline.host.name, np.int32(NOTHING))[found.attribution.operator[lost]]
-    named = (operator != NOTHING) & (device.kind[lost] == DeviceKind.KERNEL)
-    names = np.where(named, operator, device.name[lost])
-    sums = np.bincount(names, device.duration[lost], len(timeline.names))
-    return {timeline.name_of(n): int(sums[n]) for n in np.flatnonzero(sums).tolist()}
-
-
 def _kernels(found: _CeilingComparison, steps: int, top: int) -> list[KernelUse]:
-    """Kernels, copies and memsets by name, with what their counters say."""
+    """Kernels, copies and memsets by name, with what their counters say, and the operator that
+    spends most of a kernel's time (None where no operator launched it)."""
+    timeline, device = found.timeline, found.timeline.device
+    operators = np.append(timeline.host.name, np.int32(NOTHING))[found.attribution.operator]
     counted = _by_name(found)
-    return [
-        KernelUse(
-            name=kernel.name,
-            operator=_launched_by(found, kernel.name),
-            category=kernel.category,
-            runs=kernel.count / steps,
-            time_ms=kernel.total_ns / steps / 1e6,
-            share=kernel.share,
-            tensor_core=kernel.tensor_core,
-            occupancy=kernel.occupancy,
-            counted=counted.get(kernel.name),
+    rows = []
+    for kernel in kernel_table(timeline, found.attribution)[:top]:
+        use = device.name == timeline.names.index(kernel.name)
+        times = np.bincount(operators[use].astype(np.int64) + 1, device.duration[use])
+        most = int(times.argmax()) - 1
+        rows.append(
+            KernelUse(
+                name=kernel.name,
+                operator=timeline.name_of(most) if most >= 0 else None,
+                category=kernel.category,
+                runs=kernel.count / steps,
+                time_ms=kernel.total_ns / steps / 1e6,
+                share=kernel.share,
+                tensor_core=kernel.tensor_core,
+                occupancy=kernel.occupancy,
+                counted=counted.get(kernel.name),
+            )
         )
-        for kernel in kernel_table(found.timeline, found.attribution)[:top]
-    ]
+    return rows
 
 
 def _by_name(found: _CeilingComparison) -> dict[str, KernelRates]:
     """Rates of the kernels that were counted: their counters over their times in the recording."""
     timeline = found.timeline
-    groups: dict[str, list[int]] = {}
+    groups: dict[str, list[int]] = defaultdict(list)
     for event in found.joined.counters:
-        groups.setdefault(timeline.name_of(int(timeline.device.name[event])), []).append(event)
+        groups[timeline.name_of(int(timeline.device.name[event]))].append(event)
     rates = {}
     for name, events in groups.items():
         seconds = float(timeline.device.duration[events].sum()) / 1e9
@@ -288,17 +285,6 @@ def _by_name(found: _CeilingComparison) -> dict[str, KernelRates]:
             bytes_per_s=moved / seconds if moved is not None and seconds else None,
         )
     return rates
-
-
-def _launched_by(found: _CeilingComparison, kernel: str) -> str | None:
-    """The operator that spends most of a kernel's time; None where no operator launched it."""
-    timeline = found.timeline
-    device = timeline.device
-    use = device.name == timeline.names.index(kernel)
-    names = np.append(timeline.host.name, np.int32(NOTHING))[found.attribution.operator[use]]
-    times = np.bincount(names.astype(np.int64) + 1, device.duration[use])
-    most = int(times.argmax()) - 1
-    return timeline.name_of(most) if most >= 0 else None
 
 
 def _total(values: Iterable[float | None]) -> float | None:

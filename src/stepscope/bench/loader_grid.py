@@ -7,7 +7,7 @@ from math import fsum
 from typing import Any, Final
 
 from stepscope.bench.grid import BenchRequest, Point
-from stepscope.bench.record import ProcessRecord, Records, by_point, results_of
+from stepscope.bench.record import Records, by_point, results_of
 from stepscope.bench.results import BatchChoice, LoaderPoint, LoaderResult, PointStatus
 from stepscope.bench.speed import max_known, mean_known, process_noise, speedup
 from stepscope.stats.knee import NEAR_BEST
@@ -81,20 +81,14 @@ def setting_points(request: BenchRequest) -> tuple[dict[LoaderSetting, Point], l
         notes.append("the default loader (0 workers, not pinned) is measured as the baseline")
     found: dict[LoaderSetting, Point] = {}
     for batch in request.batches or ():
-        settings = [LoaderSetting(batch)] + [
-            LoaderSetting(batch, count, pin, ahead if count else None)
-            for count, pin, ahead in product(workers, pins, prefetches)
-        ]
-        found |= {setting: _setting_point(request, setting, asked) for setting in settings}
+        for count, pin, ahead in ((0, False, None), *product(workers, pins, prefetches)):
+            how = {**asked, "workers": count, "pin": "on" if pin else "off"}
+            if count:
+                how["prefetch"] = ahead
+            found[LoaderSetting(batch, count, pin, ahead if count else None)] = Point(
+                request.models[0], "load", batch, request.devices[0], (), dict(sorted(how.items()))
+            )
     return found, notes
-
-
-def _setting_point(request: BenchRequest, setting: LoaderSetting, asked: dict[str, Any]) -> Point:
-    how: dict[str, Any] = {"workers": setting.workers, "pin": "on" if setting.pin else "off"}
-    if setting.prefetch is not None:
-        how["prefetch"] = setting.prefetch
-    settings = dict(sorted({**asked, **how}.items()))
-    return Point(request.models[0], "load", setting.batch, request.devices[0], (), settings)
 
 
 _SPREAD: Final = 0.1  # between rounds, beyond which a setting is unstable
@@ -104,9 +98,7 @@ def setting_points_measured(
     grid: Mapping[LoaderSetting, Point], records: Records
 ) -> tuple[LoaderPoint, ...]:
     """One per setting, in the order of the grid."""
-    by_key: dict[str, list[ProcessRecord]] = {}
-    for record in records:
-        by_key.setdefault(record.key, []).append(record)
+    by_key = {several[0].key: several for several in by_point(records)}
     return tuple(
         _measured_setting(setting, point, by_key.get(point.key(), []))
         for setting, point in grid.items()
@@ -116,7 +108,7 @@ def setting_points_measured(
 def _measured_setting(setting: LoaderSetting, point: Point, records: Records) -> LoaderPoint:
     good = _loaded(records)
     bad = next((record for record in records if record.status is not PointStatus.OK), None)
-    status = bad.status if bad else PointStatus.OK
+    status = bad.status if bad else PointStatus.OK if records else PointStatus.MISSING
     rates = [one.samples / one.elapsed_s for one in good]
     seconds, batches = fsum(one.elapsed_s for one in good), sum(one.calls for one in good)
     rate = sum(one.samples for one in good) / seconds if good else None
@@ -133,7 +125,7 @@ def _measured_setting(setting: LoaderSetting, point: Point, records: Records) ->
         workers=setting.workers,
         pin=setting.pin,
         prefetch=setting.prefetch,
-        status=status if records else PointStatus.MISSING,
+        status=status,
         why=bad.why if bad else None,
         rounds=len(good),
         samples_per_s=rate,
@@ -162,17 +154,14 @@ def loader_result(
 ) -> LoaderResult:
     """The choice over all batches and at each; what was loaded, as the first process saw it."""
     first = next(iter(_loaded(records)), LoadMeasured())
-    by_batch = tuple(
-        BatchChoice(
-            batch=batch, **_choice([point for point in points if point.batch == batch], records)
-        )
-        for batch in dict.fromkeys(point.batch for point in points)
-    )
+    by_batch: dict[int, list[LoaderPoint]] = {}
+    for point in points:
+        by_batch.setdefault(point.batch, []).append(point)
     return LoaderResult(
         dataset=first.dataset,
         device_name=first.device_name,
         usable_cores=usable_cores,
-        by_batch=by_batch,
+        by_batch=tuple(BatchChoice(batch=k, **_choice(v, records)) for k, v in by_batch.items()),
         **_choice(points, records),
     )
 
@@ -204,7 +193,6 @@ def _choice(points: Sequence[LoaderPoint], records: Records) -> dict[str, Any]:
 
 
 def setting_of(point: LoaderPoint) -> LoaderSetting:
-    """The setting a point is of."""
     return LoaderSetting(point.batch, point.workers, point.pin, point.prefetch)
 
 

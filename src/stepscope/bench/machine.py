@@ -44,12 +44,9 @@ def machine_during(
     samples: npt.NDArray[Any], gauges: Gauges, device: str, started_ns: float, ended_ns: float
 ) -> MachineUse:
     """Of a section; what too few samples fell into is not known."""
-    known = samples[samples["t_ns"] > 0] if samples.size else samples
+    known = chosen = samples[samples["t_ns"] > 0] if samples.size else samples
     if known.size:
-        known_ns = known["t_ns"]
-        chosen = known[(known_ns >= started_ns) & (known_ns <= ended_ns)]
-    else:
-        chosen = known
+        chosen = known[(known["t_ns"] >= started_ns) & (known["t_ns"] <= ended_ns)]
     enough = len(chosen) >= _FEWEST
 
     def mean(name: str) -> float | None:
@@ -58,21 +55,23 @@ def machine_during(
 
     busy, own = mean("gpu_percent"), mean("cpu_percent")
     others = _column(chosen, "gpu_other_processes")
-    host_j = _host_energy(gauges, started_ns, ended_ns)
+    read = [(t, j) for t, j in zip(gauges.t_ns, gauges.host_j, strict=True) if j is not None]
+    host_j = None
+    if len(read) >= _FEWEST:
+        read_ns, joules = np.array(read, dtype=np.float64).T
+        host_j = rise_within(read_ns, joules, started_ns, ended_ns)
     gpu_mj = _counted(known, "gpu_energy_mj", started_ns, ended_ns) if enough else None
     times = np.array(gauges.t_ns, dtype=np.float64)
     busy_s = rise_within(times, np.array(gauges.busy_s), started_ns, ended_ns)
     busy_cores = None if busy_s is None else busy_s / (ended_ns - started_ns) * 1e9
-    mask = 0
-    for value in _column(chosen, "gpu_throttle"):
-        mask |= int(value)
+    throttle = np.bitwise_or.reduce(_column(chosen, "gpu_throttle").astype(np.int64))
     return MachineUse(
         gpu_busy=None if busy is None else busy / 100,
         energy_j=host_j if device != "cuda" else None if gpu_mj is None else gpu_mj / 1e3,
         host_energy_j=host_j,
         power_w=mean("gpu_power_w"),
         sm_mhz=mean("gpu_sm_mhz"),
-        throttle=tuple(throttle_reasons(mask)),
+        throttle=tuple(throttle_reasons(int(throttle))),
         other_processes=int(others.max()) if others.size else None,
         host_busy=None if busy_cores is None else min(1.0, busy_cores / (os.cpu_count() or 1)),
         own_cores=None if own is None else own / 100,
@@ -105,14 +104,6 @@ def _counted(samples: Any, column: str, started: float, ended: float) -> float |
     fresh = np.concatenate([[True], np.diff(values) != 0]) if values.size else fine[:0]
     fresh[-1:] = True
     return rise_within(times[fresh], values[fresh], started, ended)
-
-
-def _host_energy(gauges: Gauges, started: float, ended: float) -> float | None:
-    read = [(t, j) for t, j in zip(gauges.t_ns, gauges.host_j, strict=True) if j is not None]
-    if len(read) < _FEWEST:
-        return None
-    times, joules = np.array(read, dtype=np.float64).T
-    return rise_within(times, joules, started, ended)
 
 
 def _column(samples: Any, name: str) -> Floats:

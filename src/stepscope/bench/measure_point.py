@@ -5,8 +5,9 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.json import decode
 
@@ -21,9 +22,6 @@ from stepscope.record.out_of_memory import says_out_of_memory
 from stepscope.record.probe_options import ProbeOptions
 from stepscope.store.table import read_table
 from stepscope.workloads.measure.record import AnyMeasured, ModelMeasured
-
-if TYPE_CHECKING:
-    from stepscope.launch.sampling import MachineSampler
 
 
 def environment_with(fixes: Sequence[str], folder: Path) -> dict[str, str]:
@@ -82,12 +80,14 @@ def measure(point: Point, folder: Path, timeout_s: float | None) -> ProcessRecor
 
     Never raises for how the process ends; KeyboardInterrupt on a signal to stop.
     """
+    from stepscope.hardware.gpus import visible_gpu_index
     from stepscope.launch.observed_run import kernel_oom_kills
+    from stepscope.launch.sampling import MachineSampler
     from stepscope.store.json_lines import read_facts
 
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    beside = _Beside(folder, point.device)
+    gauges = Gauges()
     kills = kernel_oom_kills()
     work = (point.model, point.mode, *map(point.settings.get, _SHAPE))
     module, *arguments = point.command(folder / MEASURED)
@@ -95,13 +95,19 @@ def measure(point: Point, folder: Path, timeout_s: float | None) -> ProcessRecor
         arguments += ["--flops", repr(_flops[work])]
     command = Program(module, tuple(arguments), module=True).command
     environ = environment_with(point.fixes, folder)
-    try:
-        outcome = run_logged(
-            command, environ, timeout_s, folder / OUTPUT, beside.begin, beside.tick
-        )
-    finally:
-        beside.end()
-    measured = _read(folder / MEASURED)
+    with ExitStack() as beside:
+
+        def begin(pid: int) -> None:
+            gpu = visible_gpu_index(os.environ) if point.device == "cuda" else None
+            sampler = MachineSampler(pid, folder / "samples.npy", gpu)
+            beside.callback(sampler.stop)
+            sampler.start()
+            gauges.read()
+
+        outcome = run_logged(command, environ, timeout_s, folder / OUTPUT, begin, gauges.read)
+    measured: AnyMeasured | None = None
+    with suppress(OSError, ValueError):  # it wrote nothing whole; msgspec's errors are ValueErrors
+        measured = decode((folder / MEASURED).read_bytes(), type=AnyMeasured)
     if isinstance(measured, ModelMeasured) and measured.flops_per_sample:
         _flops[work] = measured.flops_per_sample
     facts = read_facts(folder / "facts.jsonl")
@@ -110,13 +116,9 @@ def measure(point: Point, folder: Path, timeout_s: float | None) -> ProcessRecor
     status, why = process_status(outcome, measured, fixes, killed, last_line(folder / OUTPUT))
     machine = MachineUse()
     if measured and measured.started_ns is not None and measured.ended_ns is not None:
-        machine = machine_during(
-            read_table(folder / "samples.npy"),
-            beside.gauges,
-            point.device,
-            measured.started_ns,
-            measured.ended_ns,
-        )
+        section = measured.started_ns, measured.ended_ns
+        samples = read_table(folder / "samples.npy")
+        machine = machine_during(samples, gauges, point.device, *section)
     return ProcessRecord(
         key=point.key(),
         point=point,
@@ -156,38 +158,3 @@ def process_status(
     if outcome.exit_code == USAGE_EXIT_CODE:
         said = _ITS_NAME.sub("", said)
     return PointStatus.FAILED, broken or said
-
-
-class _Beside:
-    """What goes on beside the process: the sampler, and totals of the whole machine."""
-
-    def __init__(self, folder: Path, device: str) -> None:
-        from stepscope.hardware.gpus import visible_gpu_index
-
-        self.gauges = Gauges()
-        self._path = folder / "samples.npy"
-        self._gpu = visible_gpu_index(os.environ) if device == "cuda" else None
-        self._sampler: MachineSampler | None = None
-
-    def begin(self, pid: int) -> None:
-        from stepscope.launch.sampling import MachineSampler
-
-        self._sampler = MachineSampler(pid, self._path, self._gpu)
-        self._sampler.start()
-        self.tick()
-
-    def tick(self) -> None:
-        self.gauges.read()
-
-    def end(self) -> None:
-        if self._sampler is not None:
-            self._sampler.stop()
-
-
-def _read(path: Path) -> AnyMeasured | None:
-    """What the process measured; None if it wrote nothing whole."""
-    try:
-        found: AnyMeasured = decode(path.read_bytes(), type=AnyMeasured)
-    except (OSError, ValueError):  # msgspec's errors are ValueErrors
-        return None
-    return found

@@ -278,7 +278,7 @@ class KernelsResult(KernelTables, frozen=True, kw_only=True):
     ncu: NcuUse | None = None
 
 
-class PointSpeed(Struct, frozen=True, kw_only=True):
+class PointSpeed(Struct, frozen=True):
     """Samples and batches per second over all throughput sections, and the times of single steps.
 
     All None where nothing was measured.

@@ -17,7 +17,7 @@ import msgspec
 
 from stepscope.bench import measure_point
 from stepscope.bench.grid import BenchRequest, Point, grid_points
-from stepscope.bench.record import ProcessRecord, Records
+from stepscope.bench.record import ProcessRecord, Records, by_point
 from stepscope.bench.results import BenchResult, PointStatus
 from stepscope.record.errors import UsageError
 from stepscope.store import folder as folders
@@ -41,9 +41,8 @@ class BenchFolder:
         self._fresh = fresh
         self.begun = msgspec.json.decode((folder / REQUEST).read_bytes(), type=_Opened).begun
         self._lock = folders.lock_folder(folder)
-        path = folder / RECORDS
-        self.records = read_records(path)
-        self._lines = RecordLog(path)
+        self.records = read_records(folder / RECORDS)
+        self._lines = RecordLog(folder / RECORDS)
 
     def __enter__(self) -> Self:
         return self
@@ -59,10 +58,6 @@ class BenchFolder:
         self._lines.append(msgspec.to_builtins(record))
         self.records.append(record)
 
-    def process_folder(self, number: int) -> Path:
-        """A folder for what one process leaves behind."""
-        return self.folder / RUNS / f"{number:04d}"
-
     def write_result(self, result: BenchResult) -> None:
         """Keep the summed-up results beside the records."""
         write_json(self.folder / DOCUMENT, json.loads(result.json_text()))
@@ -77,20 +72,18 @@ def open_bench_folder(
     """
     begun = datetime.now(UTC).isoformat(timespec="seconds")
     now = _Opened(_SCHEMA, request.identity(), dict(made_with), begun)
-    if out is None:
+    folder = out
+    if folder is None:
         folder = folders.create_folder(None, False, cwd, "bench-")
+    elif (folder / REQUEST).is_file():
+        _check(folder, now, force)
+    elif (folder / folders.RUN_FILE).exists():
+        raise UsageError(f"{folder} holds a run: name another with --out")
+    elif folder.is_dir() and any(folder.iterdir()):
+        raise UsageError(f"{folder} is not empty and holds no results: name another with --out")
     else:
-        folder = out
-        if _is_bench(out):
-            _check(out, now, force)
-        elif (out / folders.RUN_FILE).exists():
-            raise UsageError(f"{out} holds a run: name another with --out")
-        elif out.is_dir() and any(out.iterdir()):
-            raise UsageError(f"{out} is not empty and holds no results: name another with --out")
-        else:
-            folders.create_folder(out, False, cwd)
-    fresh = not _is_bench(folder)
-    if fresh:
+        folders.create_folder(folder, False, cwd)
+    if fresh := not (folder / REQUEST).is_file():
         write_json(folder / REQUEST, msgspec.to_builtins(now))
     return BenchFolder(folder, fresh)
 
@@ -109,10 +102,6 @@ def read_records(path: Path) -> list[ProcessRecord]:
     return read_record_lines(path, ProcessRecord, "--force starts over, or name another --out")
 
 
-def _is_bench(out: Path) -> bool:
-    return (out / REQUEST).is_file()
-
-
 def _check(out: Path, now: _Opened, force: bool) -> None:
     """Raise UsageError unless the folder can be resumed; empty it with --force."""
     if folders.in_use(out):
@@ -125,13 +114,9 @@ def _check(out: Path, now: _Opened, force: bool) -> None:
         before = msgspec.json.decode((out / REQUEST).read_bytes(), type=_Opened)
     except msgspec.DecodeError:
         before = _Opened("", {}, {}, "")
-    differs = (
-        "of another version"
-        if before.schema != now.schema
-        else request_difference(before.asked, now.asked)
-        or request_difference(before.made_with, now.made_with)
-    )
-    if differs:
+    differs = "of another version" if before.schema != now.schema else None
+    differs = differs or request_difference(before.asked, now.asked)
+    if differs := differs or request_difference(before.made_with, now.made_with):
         raise UsageError(
             f"{out} holds results of another request ({differs}): "
             "--force starts over, or name another --out"
@@ -175,7 +160,7 @@ def run_grid(
         left_s = remaining_seconds(pending, results.records)
         done = len(results.records)
         on_progress(GridProgress(point, number, done, len(pending), left_s))
-        place = results.process_folder(done + 1)
+        place = results.folder / RUNS / f"{done + 1:04d}"
         record = (measure or measure_point.measure)(point, place, request.timeout_s)
         refused = record.exit_code == measure_point.USAGE_EXIT_CODE
         if refused and not any(one.status is PointStatus.OK for one in results.records):
@@ -200,9 +185,6 @@ def remaining_seconds(pending: Sequence[tuple[Point, int]], records: Records) ->
     """Seconds the rest will take: each point as long as before, new ones as long as the usual."""
     if not records:
         return None
-    taken: dict[str, list[float]] = {}
-    for record in records:
-        taken.setdefault(record.key, []).append(record.seconds)
     usual = fmean(record.seconds for record in records)
-    means = {key: fmean(seconds) for key, seconds in taken.items()}
+    means = {one[0].key: fmean(record.seconds for record in one) for one in by_point(records)}
     return fsum(means.get(point.key(), usual) for point, _ in pending)

@@ -5,7 +5,6 @@ from math import fsum, isfinite
 from typing import TypeVar
 
 import numpy as np
-from msgspec.structs import replace
 
 from stepscope.bench.record import Records, results_of
 from stepscope.bench.results import PointSpeed, Speedup
@@ -30,26 +29,16 @@ def max_known(values: Iterable[N | None]) -> N | None:
 def point_speed(measured: Sequence[AnyMeasured], floor: float | None) -> PointSpeed:
     """Of all processes of a point."""
     elapsed = fsum(one.elapsed_s for one in measured)
-    speed = PointSpeed(
-        samples_per_s=fsum(one.samples for one in measured) / elapsed if elapsed else None,
-        batches_per_s=fsum(one.calls for one in measured) / elapsed if elapsed else None,
-    )
+    samples = fsum(one.samples for one in measured) / elapsed if elapsed else None
+    batches = fsum(one.calls for one in measured) / elapsed if elapsed else None
     processes = [one.series_ms for one in measured if one.series_ms]
     if not processes:
-        return speed
+        return PointSpeed(samples, batches)
     values = np.concatenate(processes)
     found = estimate(processes, floor)
-    p50, p95, p99 = np.percentile(values, [50, 95, 99]).tolist()
-    return replace(
-        speed,
-        mean_ms=found.value,
-        mean_low_ms=found.low,
-        mean_high_ms=found.high,
-        std_ms=float(values.std()),
-        p50_ms=p50,
-        p95_ms=p95,
-        p99_ms=p99,
-    )
+    percentiles = np.percentile(values, [50, 95, 99]).tolist()
+    mean = (found.value, found.low, found.high)
+    return PointSpeed(samples, batches, *mean, float(values.std()), *percentiles)
 
 
 def process_noise(points: Iterable[Records]) -> float | None:

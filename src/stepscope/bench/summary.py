@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import fsum
 from typing import Any, Final
 
+from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from stepscope.bench.grid import BenchRequest, variant_label
@@ -26,7 +27,6 @@ from stepscope.stats.stability import why_unstable
 from stepscope.workloads.measure.record import GenerateMeasured, ModelMeasured, TrainMeasured
 
 _J_PER_KWH: Final = 3.6e6
-_MILLION: Final = 1e6
 _OTHERS: Final = 0.1  # share of the machine's cores that others may keep busy unmentioned
 Ceilings = Mapping[str, Mapping[str, float]]
 """TFLOP/s of matrix products by device and arithmetic."""
@@ -60,7 +60,14 @@ def _summary(
     fine = [one for one in several if one.status is PointStatus.OK]
     measured = [one for one in results_of(fine) if isinstance(one, ModelMeasured)]
     train = [one for one in measured if isinstance(one, TrainMeasured)]
-    why = _unstable_why(measured)
+    series = [one.series_ms for one in measured if one.series_ms]
+    why = None
+    if measured and not all(one.warmup and one.warmup.settled for one in measured):
+        why = "still warming up when measured"
+    elif measured:
+        why = why_unstable(series) if series else "too few calls"
+    first = measured[0] if measured else ModelMeasured()
+    trained = train[0] if train else TrainMeasured()
     speed = point_speed(measured, floor)
     rate = speed.samples_per_s
     size = max_known(one.train_samples for one in train)
@@ -68,13 +75,8 @@ def _summary(
     against = variant_label(base[0].point.fixes)
     return PointSummary(
         key=several[0].key,
-        model=point.model,
-        mode=point.mode,
-        batch=point.batch,
-        device=point.device,
-        fixes=point.fixes,
+        **asdict(point),
         variant=variant_label(point.fixes),
-        settings=point.settings,
         status=PointStatus.OK if fine else last.status,
         why=None if fine else last.why,
         not_applied=tuple(
@@ -87,16 +89,16 @@ def _summary(
         epoch_s=size / rate if size and rate else None,
         loss=mean_known(one.final_loss for one in train),
         score=mean_known(one.final_score for one in train),
-        score_name=train[0].score_name if train else None,
-        steps=train[0].steps if train else None,
+        score_name=trained.score_name,
+        steps=trained.steps,
         time_to_score_s=None if None in times else mean_known(times),
         **_generation(measured, rate),
         peak_memory_bytes=max_known(one.peak_memory_bytes for one in measured),
         gpu_busy=mean_known(record.machine.gpu_busy for record in fine),
         **_costs(fine, measured, rate, request, ceilings),
         first_calls_s=mean_known(one.first_calls_extra_s for one in measured),
-        clock=measured[0].clock if measured else None,
-        parameters=measured[0].parameters if measured else None,
+        clock=first.clock,
+        parameters=first.parameters,
         unstable=why is not None,
         unstable_why=why,
         notes=_notes(several),
@@ -136,27 +138,16 @@ def _costs(
     joules = fsum(one.machine.energy_j or 0.0 for one in counted) / samples if samples else None
     carbon, price = request.carbon_intensity, request.price_per_hour
     grams = None if joules is None or carbon is None else joules / _J_PER_KWH * carbon
+    cost = price / 3600 / samples_per_s if price is not None and samples_per_s else None
     return {
         "flops_per_sample": flops,
         "tflops_per_s": tflops,
         "mfu": tflops / ceiling if tflops and ceiling else None,
         "arithmetic": arithmetic,
         "energy_j_per_sample": joules,
-        "carbon_g_per_million": None if grams is None else grams * _MILLION,
-        "cost_per_million": (
-            price / 3600 / samples_per_s * _MILLION if price is not None and samples_per_s else None
-        ),
+        "carbon_g_per_million": None if grams is None else grams * 1e6,
+        "cost_per_million": None if cost is None else cost * 1e6,
     }
-
-
-def _unstable_why(measured: Sequence[ModelMeasured]) -> str | None:
-    """Why the times of a point are not reliable; None if they are."""
-    if not measured:
-        return None
-    if not all(one.warmup and one.warmup.settled for one in measured):
-        return "still warming up when measured"
-    processes = [one.series_ms for one in measured if one.series_ms]
-    return why_unstable(processes) if processes else "too few calls"
 
 
 def _notes(records: Records) -> tuple[str, ...]:
@@ -195,8 +186,6 @@ def bench_result(
     loader: LoaderResult | None = None,
 ) -> BenchResult:
     """All of it; `points` None: a summary of the records."""
-    from msgspec import to_builtins
-
     from stepscope.hardware.machine import describe_machine
 
     machine = describe_machine()

@@ -1,6 +1,7 @@
 """Two sets of fixes against each other: trials in turn, until one may be called better or not."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import exp, sqrt
 from statistics import fmean
 from typing import Final
@@ -84,170 +85,150 @@ def hold_contest(
     A gain that was predicted needs no wider margin than its interval: it is not one of many.
     `small_later`: leave it open after one process where that shows a small gain.
     """
-    hoped = 0.0 if predicted is None else predicted.low
-    started, since = len(pool.trials(base)), 0
-    first = _one(pool, other)
-    if first is not None:
-        return first
-    found = pool.compare(base, other)
-    if found is None:
-        return ContestResult(False, Rejection(RejectReason.NO_DATA))
-    if _doubtful(found, hoped, pool):
-        ended = _one(pool, base)  # the machine may have become slower since
-        if ended is not None:
-            return ended
-        since, found = started, pool.compare(base, other, started) or found
-    if not _promising(found, hoped, pool.floor()):
-        return ContestResult(False, Rejection(RejectReason.SLOWER_AT_ONCE), found)
-    if hoped < _HOPED and not _winnable(pool, base, other, found, since):
-        return ContestResult(False, Rejection(RejectReason.WITHIN_NOISE), found)
-    small = 1 + MIN_DIFFERENCE <= found.ratio < CHECKPOINTS[0].least and pool.objective != "memory"
-    if small_later and small and found.ratio < _SMALL:
-        return ContestResult(False, None, found, put_off=True)
-    unforeseen = pool.objective != "memory" and found.ratio > (predicted.high if predicted else 1)
-    if (small or unforeseen) and since < started:
-        ended = _refuted(pool, base, other, since, started)
-        if ended is not None:
-            return ended
-    for checkpoint in _MEMORY if pool.objective == "memory" else (*CHECKPOINTS, _PATIENT):
-        if checkpoint is _PATIENT and not _worth_patience(pool, base, other, found):
-            break
-        of_base = max(since + checkpoint.processes, started + checkpoint.fresh)
-        ended = _fill(pool, base, other, of_base, checkpoint.processes)
-        if ended is not None:
-            return ended
-        found = pool.compare(base, other, since)
-        assert found is not None
-        if hoped >= _HOPED:
-            checkpoint = replace(checkpoint, wider=1.0)
-        if found.ratio >= checkpoint.least and _clears(pool, base, other, found, checkpoint, since):
-            return _judged(pool, base, other, found)
-        if found.ratio < 1 + MIN_DIFFERENCE or not _winnable(
-            pool, base, other, found, since, hoped
-        ):
-            break
-    return ContestResult(False, _not_better(found), found)
+    try:
+        return _Contest(pool, base, other, predicted).held(small_later)
+    except _TrialFailed as ended:
+        trial = ended.trial
+        failed = RejectReason.TRIAL_FAILED
+        why = Rejection(failed, trial.failure, fix=trial.fix, status=trial.status)
+        return ContestResult(False, why, failed=trial)
 
 
-def _worth_patience(pool: TrialPool, base: Fixes, other: Fixes, found: Comparison) -> bool:
-    """Whether it looks like enough, and what it still takes is little beside the budget."""
-    lack = {side: max(0, _PATIENT.processes - len(pool.trials(side))) for side in (base, other)}
-    seconds = sum(pool.cost_s(side, count) for side, count in lack.items())
-    return found.ratio >= _PATIENT.least and pool.spares(seconds)
+class _TrialFailed(Exception):  # noqa: N818
+    def __init__(self, trial: Trial) -> None:
+        super().__init__()
+        self.trial = trial
 
 
-def _doubtful(found: Comparison, hoped: float, pool: TrialPool) -> bool:
-    """Whether one process that shows no gain may be the machine's doing."""
-    if pool.objective == "memory" or _promising(found, hoped, pool.floor()):
-        return False
-    return hoped >= _HOPED or found.ratio < _SURPRISING
+class _Contest:
+    """Its methods raise _TrialFailed where a trial did not go well."""
 
+    def __init__(
+        self, pool: TrialPool, base: Fixes, other: Fixes, predicted: Prediction | None
+    ) -> None:
+        self.pool, self.base, self.other, self.predicted = pool, base, other, predicted
+        self.hoped = predicted.low if predicted else 0.0
+        self.started = len(pool.trials(base))
+        self.since = 0  # the trial of the base from which on they count
 
-def _refuted(
-    pool: TrialPool, base: Fixes, other: Fixes, since: int, started: int
-) -> ContestResult | None:
-    """One more process of the base, beside a gain that may be the machine's: the end, where it is
-    none against all of the base's or against this one."""
-    ended = _one(pool, base)
-    if ended is not None:
-        return ended
-    for earlier in (since, started):
-        found = pool.compare(base, other, earlier)
-        assert found is not None
-        if found.ratio < 1 or not _winnable(pool, base, other, found, earlier):
-            return ContestResult(False, _not_better(found), found)
-    return None
+    def held(self, small_later: bool) -> ContestResult:
+        pool, timed = self.pool, self.pool.objective != "memory"
+        self.one(self.other)
+        found = pool.compare(self.base, self.other)
+        if found is None:
+            return ContestResult(False, Rejection(RejectReason.NO_DATA))
+        surprising = self.hoped >= _HOPED or found.ratio < _SURPRISING
+        if timed and surprising and not self.promising(found):
+            self.one(self.base)  # the machine may have become slower since
+            self.since = self.started
+            found = pool.compare(self.base, self.other, self.since) or found
+        if not self.promising(found):
+            return ContestResult(False, Rejection(RejectReason.SLOWER_AT_ONCE), found)
+        if self.hoped < _HOPED and not self.winnable(found, self.since):
+            return ContestResult(False, Rejection(RejectReason.WITHIN_NOISE), found)
+        small = timed and 1 + MIN_DIFFERENCE <= found.ratio < CHECKPOINTS[0].least
+        if small_later and small and found.ratio < _SMALL:
+            return ContestResult(False, None, found, put_off=True)
+        unforeseen = timed and found.ratio > (self.predicted.high if self.predicted else 1)
+        if (small or unforeseen) and self.since < self.started:
+            # One more process of the base, beside a gain that may be the machine's: the end, where
+            # it is none against all of the base's or against this one.
+            self.one(self.base)
+            for earlier in (self.since, self.started):
+                again = pool.compare(self.base, self.other, earlier)
+                assert again is not None
+                if again.ratio < 1 or not self.winnable(again, earlier):
+                    return ContestResult(False, _not_better(again), again)
+        return self.judged(found, (*CHECKPOINTS, _PATIENT) if timed else _MEMORY)
 
+    def judged(self, found: Comparison, checkpoints: Sequence[Checkpoint]) -> ContestResult:
+        pool, base, other = self.pool, self.base, self.other
+        for checkpoint in checkpoints:
+            if checkpoint is _PATIENT and not self.worth_patience(found):
+                break
+            of_base = max(self.since + checkpoint.processes, self.started + checkpoint.fresh)
+            self.fill(of_base, checkpoint.processes)
+            compared = pool.compare(base, other, self.since)
+            assert compared is not None
+            found = compared
+            wider = 1.0 if self.hoped >= _HOPED else _APART
+            if found.ratio >= checkpoint.least and self.clears(found, checkpoint):
+                left = None
+                if pool.objective == "memory":
+                    left = speed_left(pool.trials(base), pool.trials(other))
+                if left is not None:
+                    return ContestResult(False, Rejection(RejectReason.TOO_SLOW, 1 - left), found)
+                return ContestResult(True, None, found)
+            if found.ratio < 1 + MIN_DIFFERENCE or not self.winnable(found, self.since, wider):
+                break
+        return ContestResult(False, _not_better(found), found)
 
-def _promising(found: Comparison, hoped: float, floor: float | None) -> bool:
-    """A gain of less than 2% is never claimed; one slow process does not refute a prediction."""
-    if found.ratio >= 1 + MIN_DIFFERENCE:
-        return True
-    return hoped >= _HOPED and found.ratio * (1 + (floor or 0.0)) >= hoped
+    def one(self, fixes: Fixes) -> None:
+        trial = self.pool.more(fixes)
+        if not trial.timed:
+            raise _TrialFailed(trial)
 
+    def fill(self, of_base: int, of_other: int) -> None:
+        """Trials in turn until there are so many of both."""
+        pool, base, other = self.pool, self.base, self.other
+        last = other
+        while True:
+            lacks = {base: of_base - len(pool.trials(base))}
+            lacks[other] = of_other - len(pool.trials(other))
+            if max(lacks.values()) <= 0:
+                return
+            turn, rest = (base, other) if last is other else (other, base)
+            last = turn if lacks[turn] > 0 else rest
+            self.one(last)
 
-def _clears(
-    pool: TrialPool,
-    base: Fixes,
-    other: Fixes,
-    found: Comparison,
-    checkpoint: Checkpoint,
-    since: int,
-) -> bool:
-    """FASTER, and so were the interval wider; or every process is better than every one of the
-    other side: far better, one of them fresh, or one of many, as chance does once in 252 times."""
-    if found.verdict is not Verdict.FASTER:
-        return False
-    if _low(found, checkpoint.wider) > 1 + MIN_DIFFERENCE:
-        return True
-    ours, theirs = trial_costs(pool.trials(base)[since:], pool.trials(other), pool.objective)
-    apart = min(map(fmean, ours)) / max(map(fmean, theirs))
-    if checkpoint.fresh and apart >= max(_FAR, exp(_BEYOND * (pool.spread() or 0.0))):
-        return True
-    return checkpoint.processes >= _MANY and apart > 1 and _low(found, _APART) > 1 + MIN_DIFFERENCE
+    def worth_patience(self, found: Comparison) -> bool:
+        """Whether it looks like enough, and what it still takes is little beside the budget."""
+        pool, sides = self.pool, (self.base, self.other)
+        lack = {side: max(0, _PATIENT.processes - len(pool.trials(side))) for side in sides}
+        seconds = sum(pool.cost_s(side, count) for side, count in lack.items())
+        return found.ratio >= _PATIENT.least and pool.spares(seconds)
 
+    def promising(self, found: Comparison) -> bool:
+        """A gain of less than 2% is never claimed; one slow process does not refute a
+        prediction."""
+        reach = found.ratio * (1 + (self.pool.floor() or 0.0))
+        predicted = self.hoped >= _HOPED and reach >= self.hoped
+        return found.ratio >= 1 + MIN_DIFFERENCE or predicted
 
-def _low(found: Comparison, wider: float) -> float:
-    return float(found.ratio * (found.low / found.ratio) ** wider)
+    def clears(self, found: Comparison, checkpoint: Checkpoint) -> bool:
+        """FASTER, and so were the interval wider; or every process is better than every one of the
+        other side: far better, one of them fresh, or one of many, as chance does once in 252
+        times."""
 
+        def low(wider: float) -> float:
+            return float(found.ratio * (found.low / found.ratio) ** wider)
 
-def _winnable(
-    pool: TrialPool, base: Fixes, other: Fixes, found: Comparison, since: int, hoped: float = 0.0
-) -> bool:
-    """Whether the last checkpoint could still show the gain, were it larger than seen by as much as
-    chance takes away or adds."""
-    spread = pool.spread()
-    if spread is None:
-        return True
-    sides = len(pool.trials(base)) - since, len(pool.trials(other))
-    likely = found.ratio * exp(spread * sqrt(sum(1 / side for side in sides)))
-    wider = 1.0 if hoped >= _HOPED else _APART
-    if likely * exp(-wider * _reach(_MANY, spread)) > 1 + MIN_DIFFERENCE:
-        return True
-    if not _worth_patience(pool, base, other, found):
-        return False
-    return likely * exp(-wider * _reach(_PATIENT.processes, spread)) > 1 + MIN_DIFFERENCE
+        if found.verdict is not Verdict.FASTER:
+            return False
+        if low(1.0 if self.hoped >= _HOPED else checkpoint.wider) > 1 + MIN_DIFFERENCE:
+            return True
+        pool = self.pool
+        counted = pool.trials(self.base)[self.since :]
+        ours, theirs = trial_costs(counted, pool.trials(self.other), pool.objective)
+        apart = min(map(fmean, ours)) / max(map(fmean, theirs))
+        if checkpoint.fresh and apart >= max(_FAR, exp(_BEYOND * (pool.spread() or 0.0))):
+            return True
+        return checkpoint.processes >= _MANY and apart > 1 and low(_APART) > 1 + MIN_DIFFERENCE
 
+    def winnable(self, found: Comparison, since: int, wider: float = _APART) -> bool:
+        """Whether the last checkpoint could still show the gain, were it larger than seen by as
+        much as chance takes away or adds."""
+        spread = self.pool.spread()
+        if spread is None:
+            return True
+        ours, theirs = len(self.pool.trials(self.base)) - since, len(self.pool.trials(self.other))
+        likely = found.ratio * exp(spread * sqrt(1 / ours + 1 / theirs))
 
-def _reach(processes: int, spread: float) -> float:
-    """How far from the truth a ratio may be, a logarithm, with so many on either side."""
-    return float(student_t(2 * processes - 2) * spread * sqrt(2 / processes))
+        def shown_by(processes: int) -> bool:
+            reach = student_t(2 * processes - 2) * spread * sqrt(2 / processes)
+            return likely * exp(-wider * reach) > 1 + MIN_DIFFERENCE
 
-
-def _fill(
-    pool: TrialPool, base: Fixes, other: Fixes, of_base: int, of_other: int
-) -> ContestResult | None:
-    """Trials in turn until there are so many of both; the end, where one did not go well."""
-    last = other
-    while True:
-        lacks = {
-            base: of_base - len(pool.trials(base)),
-            other: of_other - len(pool.trials(other)),
-        }
-        if max(lacks.values()) <= 0:
-            return None
-        turn = base if last is other else other
-        if lacks[turn] <= 0:
-            turn = base if turn is other else other
-        if ended := _one(pool, turn):
-            return ended
-        last = turn
-
-
-def _one(pool: TrialPool, fixes: Fixes) -> ContestResult | None:
-    trial = pool.more(fixes)
-    if trial.timed:
-        return None
-    why = Rejection(RejectReason.TRIAL_FAILED, trial.failure, fix=trial.fix, status=trial.status)
-    return ContestResult(False, why, failed=trial)
-
-
-def _judged(pool: TrialPool, base: Fixes, other: Fixes, found: Comparison) -> ContestResult:
-    if pool.objective == "memory":
-        left = speed_left(pool.trials(base), pool.trials(other))
-        if left is not None:
-            return ContestResult(False, Rejection(RejectReason.TOO_SLOW, 1 - left), found)
-    return ContestResult(True, None, found)
+        return shown_by(_MANY) or (self.worth_patience(found) and shown_by(_PATIENT.processes))
 
 
 def _not_better(found: Comparison) -> Rejection:

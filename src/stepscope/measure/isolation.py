@@ -7,7 +7,6 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import gettempdir, mkdtemp
 
@@ -22,11 +21,11 @@ _LONGEST_TEMPORARY = 40
 _CACHES = (".cache", ".nv", ".triton", ".cupy", ".config/matplotlib", ".config/Ultralytics")
 """In the user's home: may be written, for they only spare work."""
 _CACHE_VARIABLES = (
-    "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_DATASETS_CACHE",
-    "HF_ASSETS_CACHE", "HF_XET_CACHE", "TRANSFORMERS_CACHE", "TORCH_HOME", "TORCH_EXTENSIONS_DIR",
-    "CUDA_CACHE_PATH", "CUPY_CACHE_DIR", "NUMBA_CACHE_DIR", "MPLCONFIGDIR", "PYTHONPYCACHEPREFIX",
-    "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY",
-)  # fmt: skip
+    *("XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_DATASETS_CACHE"),
+    *("HF_ASSETS_CACHE", "HF_XET_CACHE", "TRANSFORMERS_CACHE", "TORCH_HOME"),
+    *("TORCH_EXTENSIONS_DIR", "CUDA_CACHE_PATH", "CUPY_CACHE_DIR", "NUMBA_CACHE_DIR"),
+    *("MPLCONFIGDIR", "PYTHONPYCACHEPREFIX", "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"),
+)
 _SHARED_PIPES = ("/tmp/nvidia-mps", "/var/log/nvidia-mps")
 
 
@@ -118,19 +117,12 @@ def _linked_folders(folder: Path) -> list[Path]:
 CACHES_FOLDER = "caches"
 
 
-@dataclass(frozen=True, slots=True)
-class Isolation:
-    """`variables` come on top of this process's own."""
-
-    variables: dict[str, str]
-    guard: WriteGuard
-
-
 @contextmanager
 def isolated(
     tune: Path, trial: Path, tmp: Path, scratch: Scratch, refuse: bool
-) -> Iterator[Isolation]:
-    """For one trial in its scratch copy: `trial` is its run folder, `tune` the folder of them all,
+) -> Iterator[tuple[dict[str, str], WriteGuard]]:
+    """(variables that come on top of this process's own, the guard over what is written) for one
+    trial in its scratch copy: `trial` is its run folder, `tune` the folder of them all,
     `tmp` the one for temporary files, which is empty again afterwards.
 
     With `refuse`, a write elsewhere ends the program; else it is only noted. What was compiled
@@ -142,32 +134,21 @@ def isolated(
         variables = {
             **trackers_off(tmp),
             **cache_environment(tmp, caches),
-            **_paths(scratch),
+            "PWD": str(scratch.folder),
             "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"),
         }
+        if paths := os.environ.get("PYTHONPATH"):  # it would lead the program to the originals
+            inside = (path_in_scratch(path, scratch) for path in paths.split(os.pathsep))
+            variables["PYTHONPATH"] = os.pathsep.join(inside)
         allowed = writable_folders((trial, tmp, caches, scratch.root), scratch.original)
         guard = WriteGuard(str(scratch.folder), str(scratch.original), allowed, refuse)
-        yield Isolation(variables, guard)
+        yield variables, guard
     finally:
-        _empty(tmp)
-
-
-def _empty(folder: Path) -> None:
-    for entry in list(os.scandir(folder)):
-        if entry.is_dir(follow_symlinks=False):
-            shutil.rmtree(entry.path, ignore_errors=True)
-        else:
-            os.unlink(entry.path)
-
-
-def _paths(scratch: Scratch) -> dict[str, str]:
-    """The variables that would lead the program to the originals."""
-    found = {"PWD": str(scratch.folder)}
-    path = os.environ.get("PYTHONPATH")
-    if path:
-        entries = (path_in_scratch(entry, scratch) for entry in path.split(os.pathsep))
-        found["PYTHONPATH"] = os.pathsep.join(entries)
-    return found
+        for entry in list(os.scandir(tmp)):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            else:
+                os.unlink(entry.path)
 
 
 _DENIED = re.compile(r"Permission denied\W*[:\[({\"' ]+(/[^\"'\])}\n]+)")
@@ -180,8 +161,12 @@ def check_writes(facts: Facts, changed: Sequence[str], cwd: Path) -> None:
     `changed` are paths of the user's that are not as they were, though nobody was seen to write.
     """
     for fact in facts.all(WroteOutsideFact):
+        who = "the program"
+        if fact.file:  # the line that writes, as the user would name it
+            near = os.path.relpath(fact.file, cwd)
+            who = f"{fact.file if near.startswith('..') else near}:{fact.line}"
         where = "" if fact.action is WriteAction.UPLOAD else ", outside the working directory"
-        raise UsageError(f"{_line(fact, cwd)} would {fact.action} {fact.path}{where}: {_ADVICE}")
+        raise UsageError(f"{who} would {fact.action} {fact.path}{where}: {_ADVICE}")
     if changed:
         raise UsageError(f"{changed[0]} was changed while a trial ran: {_ADVICE}")
 
@@ -190,20 +175,9 @@ def check_denied(said: str, scratch: Path) -> None:
     """Raise UsageError where the kernel refused a program a file that the user may write.
 
     `said` is its last output: native code names its files nowhere else."""
-    found = _DENIED.search(said)
-    if found is None:
-        return
-    path = Path(found[1])
-    there = next((place for place in (path, *path.parents) if place.exists()), path)
-    if not path.is_relative_to(scratch) and os.access(there, os.W_OK):
-        raise UsageError(
-            f"the program would write {path}, outside the working directory: {_ADVICE}"
-        )
-
-
-def _line(fact: WroteOutsideFact, cwd: Path) -> str:
-    """The line that writes, as the user would name it."""
-    if not fact.file:
-        return "the program"
-    near = os.path.relpath(fact.file, cwd)
-    return f"{fact.file if near.startswith('..') else near}:{fact.line}"
+    if found := _DENIED.search(said):
+        path = Path(found[1])
+        there = next((place for place in (path, *path.parents) if place.exists()), path)
+        if not path.is_relative_to(scratch) and os.access(there, os.W_OK):
+            where = "outside the working directory"
+            raise UsageError(f"the program would write {path}, {where}: {_ADVICE}")

@@ -11,6 +11,7 @@ import os
 import sys
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -71,11 +72,8 @@ def journal_identity(
 
 def source_digests(cwd: Path, script: str | None) -> dict[str, str]:
     """Digests of the Python files under the working directory, and of the script wherever it is."""
-    found = {}
-    for path in _python_files(cwd):
-        found[str(path.relative_to(cwd))] = _digest(path)
-        if len(found) >= _MOST:
-            break
+    files = islice(_python_files(cwd), _MOST)
+    found = {str(path.relative_to(cwd)): _digest(path) for path in files}
     if script is not None and not (cwd / script).resolve().is_relative_to(cwd.resolve()):
         found[script] = _digest(cwd / script)
     return found
@@ -192,9 +190,9 @@ def _difference(recorded: dict[str, object], now: JournalIdentity) -> str | None
     if recorded.get("schema") != SCHEMA:
         return "written by another version"
     then = msgspec.convert(recorded, JournalIdentity)
-    if differs := request_difference(then.asked, now.asked):
-        return differs
-    if differs := request_difference(asdict(then.made_with), asdict(now.made_with)):
+    differs = request_difference(then.asked, now.asked)
+    differs = differs or request_difference(asdict(then.made_with), asdict(now.made_with))
+    if differs:
         return differs
     before, after = then.sources, now.sources
     for name in sorted({*before, *after}):

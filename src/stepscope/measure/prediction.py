@@ -7,7 +7,7 @@ from typing import Any
 
 from stepscope.analyze.run.document import RunSummary
 from stepscope.analyze.run.records import RunRecords
-from stepscope.diagnose.case import Case, Replayable, case_of_run, speedup_range
+from stepscope.diagnose.case import Case, case_of_run, speedup_range
 from stepscope.fixes.registry import fix_named
 from stepscope.record.finding import Scope
 
@@ -80,16 +80,11 @@ def _replayed(case: Case, fixes: Fixes, memory: dict[Fixes, float | None]) -> fl
     if fixes not in memory:
         model = case.model
         changes = [change for one in fixes for change in _changes(case, one) or ()]
-        memory[fixes] = None if model is None else _step_ms(model, changes)
+        try:
+            memory[fixes] = None if model is None else float(model.replay(*changes).step_ms)
+        except Exception:  # a window that cannot be replayed so: trials tell then
+            memory[fixes] = None
     return memory[fixes]
-
-
-def _step_ms(model: Replayable, changes: list[Any]) -> float | None:
-    """None where a window cannot be replayed so: trials tell then."""
-    try:
-        return float(model.replay(*changes).step_ms)
-    except Exception:
-        return None
 
 
 def _changes(case: Case, fix: str) -> list[Any] | None:

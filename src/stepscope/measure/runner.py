@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -11,7 +12,6 @@ from stepscope.launch.observed_run import RunRequest
 from stepscope.launch.program import Program
 from stepscope.measure.isolation import (
     CACHES_FOLDER,
-    Isolation,
     check_denied,
     check_writes,
     isolated,
@@ -32,16 +32,16 @@ from stepscope.measure.trial.status import limit_s, wall_seconds
 from stepscope.probe.guard import native
 from stepscope.record.errors import BrokenRun, UsageError
 from stepscope.record.facts import EnvironFact, ProcessFact
-from stepscope.record.probe_options import ProbeOptions
+from stepscope.record.probe_options import ProbeOptions, WriteGuard
 from stepscope.record.trial import TrialReason, TrialStatus
 from stepscope.store.json_lines import read_facts
 
 TRIALS, SCRATCH = "trials", "scratch"
 _WINDOW, _STACKS = 6, 2  # steps
 _HARMLESS = (
-    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PYTORCH_NVML_BASED_CUDA_CHECK",
-    "HF_", "TRANSFORMERS_", "TOKENIZERS_", "WANDB_", "PL_", "LIGHTNING_",
-)  # fmt: skip
+    *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PYTORCH_NVML_BASED_CUDA_CHECK"),
+    *("HF_", "TRANSFORMERS_", "TOKENIZERS_", "WANDB_", "PL_", "LIGHTNING_"),
+)
 """How variables begin that are not read when torch is imported."""
 
 
@@ -115,16 +115,16 @@ class TrialRunner:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         scratch = self._scratch()
+        failed = partial(Trial, request, self._number, TrialStatus.FAILED)
         if request.patched is not None:
             try:
                 apply_diff(scratch.folder, request.patched)
             except UsageError as problem:
-                failed, refused = TrialStatus.FAILED, TrialReason.PATCH_REFUSED
-                return Trial(request, self._number, failed, refused, str(problem))
+                return failed(TrialReason.PATCH_REFUSED, str(problem))
         self._tmp = self._tmp or make_temporary()
         refuse = not self._allow_writes
-        with isolated(self._folder, folder, self._tmp, scratch, refuse) as around:
-            outcome = self._run(request, folder, scratch, around, warm)
+        with isolated(self._folder, folder, self._tmp, scratch, refuse) as (variables, guard):
+            outcome = self._run(request, folder, scratch, variables, guard, warm)
         if outcome.end_signal is not None:
             raise KeyboardInterrupt
         if refuse:
@@ -137,14 +137,7 @@ class TrialRunner:
         try:
             return read_trial(request, self._number, folder, outcome)
         except BrokenRun as problem:
-            return Trial(
-                request,
-                self._number,
-                TrialStatus.FAILED,
-                TrialReason.UNREADABLE,
-                str(problem),
-                seconds=wall_seconds(outcome),
-            )
+            return failed(TrialReason.UNREADABLE, str(problem), seconds=wall_seconds(outcome))
 
     def folder_of(self, number: int) -> Path:
         """The run folder of a trial."""
@@ -159,7 +152,7 @@ class TrialRunner:
             self._tmp = None
         shutil.rmtree(self._folder / CACHES_FOLDER, ignore_errors=True)
         if self._kept is not None:
-            remove_scratch(self._kept)
+            remove_scratch(self._kept.root)
             self._kept = None
 
     def _scratch(self) -> Scratch:
@@ -167,26 +160,29 @@ class TrialRunner:
         paths, and sources that change meanwhile would part the trials."""
         if self._kept is None:
             place = self._folder / SCRATCH
-            remove_scratch(Scratch(place, place, self._cwd, ()))  # what a killed tune has left
+            remove_scratch(place)  # what a killed tune has left
             self._kept = make_scratch(self._cwd, place, leave_out=(self._folder,))
         else:
             self._kept = renew_scratch(self._kept)
         return self._kept
 
     def _run(
-        self, request: TrialRequest, folder: Path, scratch: Scratch, around: Isolation, warm: bool
+        self,
+        request: TrialRequest,
+        folder: Path,
+        scratch: Scratch,
+        variables: dict[str, str],
+        guard: WriteGuard,
+        warm: bool,
     ) -> Outcome:
         program = self._program
         target = program.target if program.module else path_in_scratch(program.target, scratch)
         arguments = tuple(path_in_scratch(one, scratch) for one in program.arguments)
+        by_fixes = fix_variables(parse_fixes(request.fixes))
         run = RunRequest(
             replace(program, target=target, arguments=arguments),
             timeout_s=limit_s(request, self.baseline),
-            variables={
-                **around.variables,
-                **self._host.variables,
-                **fix_variables(parse_fixes(request.fixes)),
-            },
+            variables={**variables, **self._host.variables, **by_fixes},
             cwd=scratch.folder,
             output=folder / OUTPUT_FILE,
             warm=warm,
@@ -202,6 +198,6 @@ class TrialRunner:
             perturb=request.perturb,
             proof=request.proof,
             held=request.draws_per_batch,
-            guard=around.guard,
+            guard=guard,
         )
         return self._host.observe(run, options)

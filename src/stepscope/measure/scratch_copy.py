@@ -39,7 +39,7 @@ class Folder:
     data: bool = False
     """Linked because it holds data, not because of its name."""
     copied: list[tuple[str, os.stat_result]] = field(default_factory=list)
-    linked: list[tuple[str, os.stat_result]] = field(default_factory=list)
+    linked: list[str] = field(default_factory=list)
     links: list[str] = field(default_factory=list)
     """Symbolic links of the user's own."""
     folders: list["Folder"] = field(default_factory=list)
@@ -50,82 +50,72 @@ class Folder:
     seen: int = 0
 
 
-class _Bounds:
-    def __init__(self, top: str) -> None:
-        self.top = top
-        self.seen = 0
-
-    def look(self) -> None:
-        self.seen += 1
-        if self.seen > _MOST_SEEN:
-            raise _too_much(self.top)
-
-
 def survey_folder(top: str, leave_out: Collection[str] = ()) -> Folder:
     """Look through a folder. Raises UsageError where copying it for each trial would take long."""
     if os.path.dirname(top) == top:
         raise UsageError(f"cannot make scratch copies of {top}: run from the program's own folder")
-    found = _survey(top, os.stat(top), leave_out, _Bounds(top), outermost=True)
+    found = _Survey(top, leave_out).folder(top, os.stat(top))
     copies = list(_copied_sizes(found))
     if len(copies) > MOST_FILES or sum(copies) > MOST_BYTES:
         raise _too_much(top)
     return found
 
 
-def _survey(
-    path: str,
-    status: os.stat_result,
-    leave_out: Collection[str],
-    bounds: _Bounds,
-    outermost: bool = False,
-) -> Folder:
-    folder = Folder(path, status)
-    try:
-        entries = os.scandir(path)
-    except OSError:
+@dataclass(slots=True)
+class _Survey:
+    top: str
+    leave_out: Collection[str]
+    seen: int = 0
+
+    def folder(self, path: str, status: os.stat_result) -> Folder:
+        folder, outermost = Folder(path, status), path == self.top
+        try:
+            entries = os.scandir(path)
+        except OSError:
+            return folder
+        with entries:
+            for entry in entries:
+                self.seen += 1
+                if self.seen > _MOST_SEEN:
+                    raise _too_much(self.top)
+                folder.seen += 1
+                try:
+                    self._add(folder, entry)
+                except OSError:
+                    continue  # gone meanwhile, or not ours to see
+                if folder.seen > _ENOUGH and not folder.python and not outermost:
+                    folder.whole = folder.data = True
+                    return folder
+        large = folder.bytes > _DATA_BYTES or folder.files > _DATA_FILES
+        folder.whole = folder.data = large and not folder.python and not outermost
         return folder
-    with entries:
-        for entry in entries:
-            bounds.look()
-            folder.seen += 1
-            try:
-                _add(folder, entry, leave_out, bounds)
-            except OSError:
-                continue  # gone meanwhile, or not ours to see
-            if folder.seen > _ENOUGH and not folder.python and not outermost:
-                folder.whole = folder.data = True
-                return folder
-    large = folder.bytes > _DATA_BYTES or folder.files > _DATA_FILES
-    folder.whole = folder.data = large and not folder.python and not outermost
-    return folder
 
-
-def _add(
-    folder: Folder, entry: os.DirEntry[str], leave_out: Collection[str], bounds: _Bounds
-) -> None:
-    if entry.is_symlink():
-        folder.links.append(entry.name)
-        return
-    status = entry.stat(follow_symlinks=False)
-    if stat.S_ISDIR(status.st_mode):
-        if entry.name in _LEFT_OUT or entry.path in leave_out:
+    def _add(self, folder: Folder, entry: os.DirEntry[str]) -> None:
+        if entry.is_symlink():
+            folder.links.append(entry.name)
             return
-        if entry.name in _WHOLE or os.path.lexists(os.path.join(entry.path, "pyvenv.cfg")):
-            folder.folders.append(Folder(entry.path, status, whole=True))
-            return
-        inner = _survey(entry.path, status, leave_out, bounds)
-        folder.folders.append(inner)
-        folder.python |= inner.python
-        folder.files += inner.files
-        folder.bytes += inner.bytes
-        folder.seen += 0 if inner.whole else inner.seen
-    elif stat.S_ISREG(status.st_mode):
-        source = entry.name.endswith(".py")
-        small = source or status.st_size <= SMALL_BYTES
-        (folder.copied if small else folder.linked).append((entry.name, status))
-        folder.python |= source
-        folder.files += 1
-        folder.bytes += status.st_size
+        status = entry.stat(follow_symlinks=False)
+        if stat.S_ISDIR(status.st_mode):
+            if entry.name in _LEFT_OUT or entry.path in self.leave_out:
+                return
+            if entry.name in _WHOLE or os.path.lexists(os.path.join(entry.path, "pyvenv.cfg")):
+                folder.folders.append(Folder(entry.path, status, whole=True))
+                return
+            inner = self.folder(entry.path, status)
+            folder.folders.append(inner)
+            folder.python |= inner.python
+            folder.files += inner.files
+            folder.bytes += inner.bytes
+            folder.seen += 0 if inner.whole else inner.seen
+        elif stat.S_ISREG(status.st_mode):
+            source = entry.name.endswith(".py")
+            if source or status.st_size <= SMALL_BYTES:
+                folder.copied.append((entry.name, status))
+            else:
+                folder.linked.append(entry.name)
+            folder.python |= source
+            folder.files += 1
+            folder.bytes += status.st_size
 
 
 def _copied_sizes(folder: Folder) -> list[int]:
@@ -150,14 +140,8 @@ _LEVELS = 3
 _MOST_BESIDE = 5_000
 
 
-@dataclass(frozen=True, slots=True)
-class _LinkedPath:
-    """Something of the user's that a link in the scratch copy leads to, as it was before."""
-
-    path: str
-    size: int
-    mtime_ns: int
-    inode: int
+_FileState = tuple[int, int, int]
+"""Size, time of the last change and inode."""
 
 
 def _mirror_parents(original: Path, place: Path) -> Path:
@@ -177,7 +161,7 @@ def _mirror_parents(original: Path, place: Path) -> Path:
 
 
 def _build_copy(
-    found: Folder, target: str, tops: tuple[str, str], linked: list[_LinkedPath]
+    found: Folder, target: str, tops: tuple[str, str], linked: dict[str, _FileState | None]
 ) -> None:
     """A folder of the user's at `target`; `tops` are the original and its copy.
 
@@ -186,17 +170,18 @@ def _build_copy(
     os.makedirs(target, 0o700, exist_ok=True)
     for name, status in found.copied:
         _copy(os.path.join(found.path, name), os.path.join(target, name), status)
-    for name, _ in found.linked:
+    for name in found.linked:
         path = os.path.join(found.path, name)
         _link(path, os.path.join(target, name))
-        linked += _file_state(path)
+        linked[path] = _file_state(path)
     for name in found.links:
         _keep_link(os.path.join(found.path, name), os.path.join(target, name), tops)
     for inner in found.folders:
         there = os.path.join(target, os.path.basename(inner.path))
         if inner.whole:
             _link(inner.path, there)
-            linked += _file_state(inner.path) if inner.data else ()
+            if inner.data:
+                linked[inner.path] = _file_state(inner.path)
         else:
             _build_copy(inner, there, tops, linked)
     os.utime(target, ns=(found.status.st_atime_ns, found.status.st_mtime_ns))
@@ -242,13 +227,12 @@ def _link(leads: str, target: str) -> None:
         os.symlink(leads, target)
 
 
-def _file_state(path: str) -> tuple[_LinkedPath, ...]:
-    """What is there; nothing where nothing is."""
+def _file_state(path: str) -> _FileState | None:
     try:
         status = os.lstat(path)
     except OSError:
-        return ()
-    return (_LinkedPath(path, status.st_size, status.st_mtime_ns, status.st_ino),)
+        return None
+    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def _is_under(path: str, top: str) -> bool:
@@ -262,15 +246,16 @@ class Scratch:
     root: Path
     folder: Path
     original: Path
-    linked: tuple[_LinkedPath, ...]
-    found: Folder | None = None
+    linked: Mapping[str, _FileState | None]
+    """What links in the copy lead to, as it was before."""
+    found: Folder
     """The original as it was looked through."""
-    fresh: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    fresh: Mapping[str, tuple[int, int]]
     """Inode and time of the last change of all there is in a copy no program has worked in."""
 
     def changed(self) -> list[str]:
         """Paths of the user's that are no longer as they were, though only linked."""
-        return [each.path for each in self.linked if _file_state(each.path) != (each,)]
+        return [path for path, before in self.linked.items() if _file_state(path) != before]
 
 
 def make_scratch(original: Path, place: Path, leave_out: Iterable[Path] = ()) -> Scratch:
@@ -300,23 +285,28 @@ def renew_scratch(scratch: Scratch) -> Scratch:
     just been freed. Raises UsageError like `make`.
     """
     original, place = scratch.original, scratch.root
-    found = scratch.found or survey_folder(str(original), {str(place)})
     try:
         place.mkdir(parents=True, exist_ok=True)
         for path, state in _states(str(place)).items():
             if scratch.fresh.get(path) != state and os.path.lexists(path):
                 if os.path.isdir(path) and not os.path.islink(path):
-                    _remove(path)
+                    remove_scratch(path)
                 else:
                     os.unlink(path)
-        return _copied(found, original, place)
+        return _copied(scratch.found, original, place)
     except OSError as problem:
         raise _cannot(original, place, problem) from None
 
 
-def remove_scratch(scratch: Scratch) -> None:
-    """Delete the copy; what its links lead to stays."""
-    _remove(str(scratch.root))
+def remove_scratch(folder: Path | str) -> None:
+    """Delete a copy, or a folder in it; what its links lead to stays."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if os.path.isdir(folder):  # the program has taken away the right to delete
+        for here, names, _ in os.walk(folder):
+            for path in (os.path.join(here, name) for name in names):
+                if not os.path.islink(path):
+                    os.chmod(path, 0o700)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def path_in_scratch(text: str, scratch: Scratch) -> str:
@@ -336,20 +326,10 @@ def path_in_scratch(text: str, scratch: Scratch) -> str:
 
 def _copied(found: Folder, original: Path, place: Path) -> Scratch:
     """Put in place what is not there."""
-    linked: list[_LinkedPath] = []
+    linked: dict[str, _FileState | None] = {}
     folder = _mirror_parents(original, place) / original.name
     _build_copy(found, str(folder), (str(original), str(folder)), linked)
-    return Scratch(place, folder, original, tuple(linked), found, _states(str(place)))
-
-
-def _remove(folder: str) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    if os.path.isdir(folder):  # the program has taken away the right to delete
-        for here, names, _ in os.walk(folder):
-            for path in (os.path.join(here, name) for name in names):
-                if not os.path.islink(path):
-                    os.chmod(path, 0o700)
-        shutil.rmtree(folder, ignore_errors=True)
+    return Scratch(place, folder, original, linked, found, _states(str(place)))
 
 
 def _states(folder: str) -> dict[str, tuple[int, int]]:

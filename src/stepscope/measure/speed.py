@@ -44,30 +44,25 @@ def read_loader_timing(rows: Rows, facts: Facts, steps: int) -> LoaderTiming:
     loaders = [fact for fact in facts.all(LoaderFact) if fact.id in feeding]
     if not loaders:
         return LoaderTiming()
-    per_step = _batches_per_step(rows, steps)
-    largest = max(loaders, key=_kept_ready)
+    training = rows["kind"].astype(int) != RowKind.EVAL
+    if not rows["batches"][training].any():
+        training = np.ones(len(rows), bool)
+    per_step = max(1.0, float(rows["batches"][training].sum()) / steps)
+    largest = max(loaders, key=lambda one: buffered_steps(one.num_workers, one.prefetch_factor))
+    workers, samples, size = largest.num_workers, largest.samples, largest.batch_size
+    batches = 0
+    if samples and size:
+        batches = samples // size if largest.drop_last else ceil(samples / size)
     return LoaderTiming(
-        cycle=ceil(largest.num_workers / per_step),
-        buffer=ceil(_kept_ready(largest) / per_step),
-        epoch=_epoch(largest, per_step),
+        cycle=ceil(workers / per_step),
+        buffer=buffered_steps(workers, largest.prefetch_factor, per_step),
+        epoch=max(1, round(batches / per_step)) if batches else 0,
     )
 
 
 def buffered_steps(workers: int, prefetch: int | None, batches_per_step: float = 1.0) -> int:
     """How many steps are fed by what so many workers keep ready."""
     return ceil(workers * (prefetch or _PREFETCH) / max(batches_per_step, 1e-9))
-
-
-def _kept_ready(loader: LoaderFact) -> int:
-    return loader.num_workers * (loader.prefetch_factor or _PREFETCH)
-
-
-def _epoch(loader: LoaderFact, per_step: float) -> int:
-    samples, size = loader.samples, loader.batch_size
-    if not samples or not size:
-        return 0
-    batches = samples // size if loader.drop_last else ceil(samples / size)
-    return max(1, round(batches / per_step)) if batches else 0
 
 
 def _feeding(rows: Rows) -> set[int]:
@@ -78,13 +73,6 @@ def _feeding(rows: Rows) -> set[int]:
     if not chosen.any():  # an inference program's calls all look like evaluations
         chosen = kind == RowKind.EPOCH
     return {int(who) for who in rows["who"][chosen]}
-
-
-def _batches_per_step(rows: Rows, steps: int) -> float:
-    training = rows["kind"].astype(int) != RowKind.EVAL
-    if not rows["batches"][training].any():
-        training = np.ones(len(rows), bool)
-    return max(1.0, float(rows["batches"][training].sum()) / steps)
 
 
 Places = npt.NDArray[np.intp]
@@ -118,7 +106,10 @@ def steady_speed(steps: Steps, timing: LoaderTiming) -> Speed:
     times = steps.done() / 1e6
     usual = ~steps.in_window
     settled = warmup_length(times[usual])
-    first = max(settled, _compiled(steps) + _ROUNDS * timing.buffer)
+    # How many steps it took until nothing more was compiled, where that settled in time.
+    compiling = np.flatnonzero(steps.compiling[: len(steps) // 2] > 0)
+    compiled = int(compiling[-1]) + 1 if compiling.size else 0
+    first = max(settled, compiled + _ROUNDS * timing.buffer)
     starts = np.flatnonzero(steps.epoch_start > 0)
     starts = starts[starts > 0]
     epochs = _whole_epochs(starts, settled, len(times) - first)
@@ -133,12 +124,6 @@ def steady_speed(steps: Steps, timing: LoaderTiming) -> Speed:
         samples = steps.samples[chosen]
     mean = float(samples.mean()) if samples.size and samples.any() else None
     return Speed(tuple(float(ms) for ms in series), mean, first)
-
-
-def _compiled(steps: Steps) -> int:
-    """How many steps it took until nothing more was compiled, where that settled in time."""
-    compiling = np.flatnonzero(steps.compiling[: len(steps) // 2] > 0)
-    return int(compiling[-1]) + 1 if compiling.size else 0
 
 
 def _whole_epochs(starts: Places, settled: int, left: int) -> tuple[int, int] | None:
@@ -203,13 +188,9 @@ def trial_steps(
         wanted.append(scouted.first + round(target_s / each_s))
         dear = timing.start_ms > _SLIGHT * timing.epoch * each_s * 1e3
         if buffer or timing.buffer or dear:
-            pace_s = each_s * max(1 - waiting, _LEAST_PACE)
-            wanted.append(_to_epoch_starts(timing.epoch, _DEAR * target_s / pace_s))
-    most = MOST if made is None else min(MOST, made)
-    return min(most, max(wanted))
-
-
-def _to_epoch_starts(epoch: int, affordable: float) -> int:
-    """Steps until whole epochs have passed, or at least one has begun anew; 0 where too many."""
-    choices = (_EPOCHS * epoch + 1, epoch + FEWEST_STEADY + 1) if epoch else ()
-    return next((steps for steps in choices if steps <= min(MOST, affordable)), 0)
+            # Until whole epochs have passed, or at least one has begun anew.
+            epoch, pace_s = timing.epoch, each_s * max(1 - waiting, _LEAST_PACE)
+            choices = (_EPOCHS * epoch + 1, epoch + FEWEST_STEADY + 1) if epoch else ()
+            affordable = min(MOST, _DEAR * target_s / pace_s)
+            wanted.append(next((steps for steps in choices if steps <= affordable), 0))
+    return min(MOST if made is None else min(MOST, made), max(wanted))

@@ -37,9 +37,8 @@ class Speedup(Struct, frozen=True, kw_only=True):
         """Of a comparison, as keyword arguments."""
         if found is None:
             return {}
-        return {
-            "speedup": found.ratio, "low": found.low, "high": found.high, "verdict": found.verdict,
-        }  # fmt: skip
+        ratio, low, high = found.ratio, found.low, found.high
+        return {"speedup": ratio, "low": low, "high": high, "verdict": found.verdict}
 
 
 class Measured(Struct, frozen=True, kw_only=True):

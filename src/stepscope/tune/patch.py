@@ -3,12 +3,12 @@ copy like any other trial.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 from msgspec.structs import replace
 
-from stepscope.fixes.base import Fix
 from stepscope.fixes.edit import calls
 from stepscope.fixes.edit.locate import LeftToUser, PatchPart, SourceFiles, locate_edits
 from stepscope.fixes.edit.source import PatchError, Source, apply_changes
@@ -25,10 +25,7 @@ from stepscope.tune.search.ladder import SearchResult
 
 
 def write_patch(
-    cwd: Path,
-    fixes: Sequence[str],
-    outcomes: Iterable[FixOutcome],
-    seen: Mapping[str, Any],
+    cwd: Path, fixes: Sequence[str], outcomes: Iterable[FixOutcome], seen: Mapping[str, Any]
 ) -> TunedPatch:
     """The patch for fixes, from where each took effect in a trial with them.
 
@@ -45,7 +42,9 @@ def write_patch(
             if isinstance(part, PatchPart):
                 left += _added(part, done, files)
         if left or not found:
-            by_hand.append(ByHand(fix.name, _words(fix, value, left)))
+            reasons = "; ".join(f"{one.place}: {one.why}" for one in left)
+            words = fix.edit(value, "").words
+            by_hand.append(ByHand(fix.name, f"{words} ({reasons})" if reasons else words))
     by_hand += _without_workers(done)
     text = "".join(
         make_diff(name, files.source(name).text, _rendered(files.source(name), parts))
@@ -55,9 +54,7 @@ def write_patch(
     return TunedPatch(
         text=text or None,
         edits=tuple(
-            PatchEdit(part.fix, part.file, part.line, part.words)
-            for parts in done.values()
-            for part in parts
+            PatchEdit(one.fix, one.file, one.line, one.words) for one in chain(*done.values())
         ),
         by_hand=tuple(by_hand),
         status=PatchStatus.NOT_MEASURED if text else PatchStatus.NO_EDIT,
@@ -94,16 +91,9 @@ def _without_workers(done: dict[str, list[PatchPart]]) -> list[ByHand]:
         except PatchError as problem:
             taken = [part for part in parts if any(map(calls.needs_workers, part.arguments))]
             done[name] = [part for part in parts if part not in taken]
-            refused += [
-                ByHand(one.fix, f"{one.words} ({name}:{one.line}: {problem})") for one in taken
-            ]
+            for one in taken:
+                refused.append(ByHand(one.fix, f"{one.words} ({name}:{one.line}: {problem})"))
     return refused
-
-
-def _words(fix: Fix, value: Any, left: list[LeftToUser]) -> str:
-    words = fix.edit(value, "").words
-    reasons = "; ".join(f"{one.place}: {one.why}" for one in left)
-    return f"{words} ({reasons})" if reasons else words
 
 
 _PROCESSES: Final = 2

@@ -79,13 +79,15 @@ def check_fix_names(words: Sequence[str], option: str) -> tuple[str, ...]:
 
 
 DOCUMENT_FILE, PATCH_FILE = "tune.json", "stepscope.patch"
-PREFIX = "tune-"
 
 
 def open_tune_folder(out: Path | None, resume: bool, force: bool, cwd: Path) -> Path:
     """Raises UsageError where there is none to resume, or another is in the way."""
     if resume and out is not None:
-        return _found(out, cwd)
+        for folder in (out, cwd / folders.RUNS_FOLDER / out):  # by path, or by its id
+            if (folder / JOURNAL_FILE).is_file():
+                return folder
+        raise UsageError(f"{out} holds no tune to resume: pass the folder that `tune` printed")
     if out is not None and (out / JOURNAL_FILE).is_file():
         if folders.in_use(out):
             raise UsageError(f"{out} is in use by another tune: choose another folder with --out")
@@ -94,12 +96,4 @@ def open_tune_folder(out: Path | None, resume: bool, force: bool, cwd: Path) -> 
                 f"{out} holds a tune: --resume {out} continues it, --force replaces it"
             )
         shutil.rmtree(out)
-    return folders.create_folder(out, force, cwd, PREFIX)
-
-
-def _found(name: Path, cwd: Path) -> Path:
-    """By path, or by its id among the tunes here."""
-    for folder in (name, cwd / folders.RUNS_FOLDER / name):
-        if (folder / JOURNAL_FILE).is_file():
-            return folder
-    raise UsageError(f"{name} holds no tune to resume: pass the folder that `tune` printed")
+    return folders.create_folder(out, force, cwd, "tune-")

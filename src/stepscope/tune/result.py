@@ -18,22 +18,7 @@ from stepscope.record.proof import Proof, ProofState
 from stepscope.record.trial import NoteKind, TrialNote
 from stepscope.record.version import __version__
 from stepscope.stats.intervals import estimate
-from stepscope.tune.document import (
-    Confirmed,
-    Measured,
-    MeasuredBaseline,
-    MeasuredSides,
-    NoteSummary,
-    RejectedFix,
-    Scout,
-    ScoutFinding,
-    SearchCost,
-    Speedup,
-    Tune,
-    TunedPatch,
-    TunedProgram,
-    TunedRung,
-)
+from stepscope.tune import document
 from stepscope.tune.proof.result import training_changes
 from stepscope.tune.request import DOCUMENT_FILE, TuneRequest
 from stepscope.tune.search.confirm import Confirmation
@@ -46,35 +31,42 @@ class TuneOutcome:
 
     request: TuneRequest
     folder: Path
-    document: dict[str, Any]
-    """Of the scout run, with its findings."""
+    seen: dict[str, Any]
+    """The document of the scout run, with its findings."""
     scout: Trial
     search: SearchResult
     final: Confirmation | None
     proof: Proof | None
-    patch: TunedPatch | None
+    patch: document.TunedPatch | None
     pool: TrialPool
     budget: Budget
 
 
-def tune_result(outcome: TuneOutcome) -> Tune:
+def tune_result(outcome: TuneOutcome) -> document.Tune:
     """The result, also written to the folder."""
-    request, search, document = outcome.request, outcome.search, outcome.document
+    request, search, seen = outcome.request, outcome.search, outcome.seen
     losses = search.baseline[0].losses if search.baseline else ()
-    whole = Tune(
+    findings = tuple(
+        document.ScoutFinding(
+            **{name: one[name] for name in ("id", "title", "fix", "kind")},
+            predicted_speedup=(one["predicted"] or {}).get("speedup"),
+        )
+        for one in seen["findings"]
+    )
+    whole = document.Tune(
         run=_program(outcome),
-        machine=document["config"].get("machine", {}),
+        machine=seen["config"].get("machine", {}),
         request=request.settings(),
-        scout=Scout(trial=outcome.scout.number, findings=_findings(document)),
-        baseline=MeasuredBaseline(**_measured(search.baseline, outcome), losses=losses),
+        scout=document.Scout(trial=outcome.scout.number, findings=findings),
+        baseline=document.MeasuredBaseline(**_measured(search.baseline, outcome), losses=losses),
         ladder=tuple(_rung(rung, outcome) for rung in search.rungs),
         rejected=tuple(
-            RejectedFix(
+            document.RejectedFix(
                 fix=one.fix,
-                state=one.state,
+                state=one.why.state,
                 because=one.why,
                 proof=one.proof,
-                **Speedup.fields(one.comparison),
+                **document.Speedup.fields(one.comparison),
             )
             for one in search.rejected
         ),
@@ -82,7 +74,7 @@ def tune_result(outcome: TuneOutcome) -> Tune:
         final=_final(outcome),
         command=_command(request, search.fixes) if search.fixes else None,
         patch=outcome.patch,
-        search=SearchCost(trials=search.trials, seconds=search.seconds),
+        search=document.SearchCost(trials=search.trials, seconds=search.seconds),
         trials=outcome.budget.asked,
         seconds=outcome.budget.spent,
         stopped=search.stopped,
@@ -94,10 +86,10 @@ def tune_result(outcome: TuneOutcome) -> Tune:
     return whole
 
 
-def _program(outcome: TuneOutcome) -> TunedProgram:
-    run, program = outcome.document["run"], outcome.request.program
-    gpu = (outcome.document.get("gpu") or {}).get("name")
-    return TunedProgram(
+def _program(outcome: TuneOutcome) -> document.TunedProgram:
+    run, program = outcome.seen["run"], outcome.request.program
+    gpu = (outcome.seen.get("gpu") or {}).get("name")
+    return document.TunedProgram(
         id=outcome.folder.resolve().name,
         folder=str(outcome.folder),
         program=program.name,
@@ -109,16 +101,6 @@ def _program(outcome: TuneOutcome) -> TunedProgram:
         git=run.get("git"),
         stepscope=__version__,
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
-
-
-def _findings(document: Mapping[str, Any]) -> tuple[ScoutFinding, ...]:
-    return tuple(
-        ScoutFinding(
-            **{name: one[name] for name in ("id", "title", "fix", "kind")},
-            predicted_speedup=(one["predicted"] or {}).get("speedup"),
-        )
-        for one in document["findings"]
     )
 
 
@@ -151,19 +133,19 @@ def _known(trials: Sequence[Trial], name: str, how: Any = fmean) -> float | None
     return float(how(values)) if values else None
 
 
-def _rung(rung: Rung, outcome: TuneOutcome) -> TunedRung:
+def _rung(rung: Rung, outcome: TuneOutcome) -> document.TunedRung:
     candidate = rung.candidate
     name, _, value = candidate.fix.partition("=")
     semantic = candidate.kind == FixKind.SEMANTIC
-    return TunedRung(
+    return document.TunedRung(
         fix=name,
         params={"value": value} if value else {},
         label=candidate.label,
         along=candidate.along,
         kind=candidate.kind,
         fixes=rung.fixes,
-        **Speedup.fields(rung.comparison),
-        cumulative=Speedup(**Speedup.fields(rung.cumulative)),
+        **document.Speedup.fields(rung.comparison),
+        cumulative=document.Speedup(**document.Speedup.fields(rung.cumulative)),
         predicted_speedup=None if candidate.predicted is None else candidate.predicted.speedup,
         predicted=candidate.predicted,
         proof=_proof(rung, outcome.proof),
@@ -180,21 +162,19 @@ def _rung(rung: Rung, outcome: TuneOutcome) -> TunedRung:
 def _proof(rung: Rung, whole: Proof | None) -> Proof | None:
     """A rung's own. One seed cannot say that a numeric fix matches: the whole ladder's proof,
     which has several or fixes its draws to each batch, speaks for it then."""
-    own, proven = rung.proof, (ProofState.IDENTICAL, ProofState.MATCHES)
-    if own is None or own.state is not ProofState.UNCLEAR:
-        return own
-    if whole is None or whole.state not in proven:
-        return own
-    return msgspec.structs.replace(whole, whole_ladder=True)
+    proven = whole and whole.state in (ProofState.IDENTICAL, ProofState.MATCHES)
+    if whole and proven and rung.proof and rung.proof.state is ProofState.UNCLEAR:
+        return msgspec.structs.replace(whole, whole_ladder=True)
+    return rung.proof
 
 
-def _final(outcome: TuneOutcome) -> Confirmed | None:
+def _final(outcome: TuneOutcome) -> document.Confirmed | None:
     final = outcome.final
     if final is None:
         return None
-    return Confirmed(
+    return document.Confirmed(
         fixes=final.fixes,
-        **Speedup.fields(final.comparison),
+        **document.Speedup.fields(final.comparison),
         confirmed=final.confirmed,
         failure=final.failure,
         detail=final.detail,
@@ -203,23 +183,21 @@ def _final(outcome: TuneOutcome) -> Confirmed | None:
         pays_after_steps=final.pays_after_steps,
         trials=tuple(trial.number for trial in (*final.baseline, *final.ladder)),
         proof=outcome.proof,
-        measured=MeasuredSides(
-            baseline=Measured(**_measured(final.baseline, outcome)),
-            ladder=Measured(**_measured(final.ladder, outcome)),
+        measured=document.MeasuredSides(
+            baseline=document.Measured(**_measured(final.baseline, outcome)),
+            ladder=document.Measured(**_measured(final.ladder, outcome)),
         ),
     )
 
 
 def _command(request: TuneRequest, fixes: Sequence[str]) -> str:
     program = request.program
-    words = ["stepscope", "run"]
-    for fix in fixes:
-        words += ["--fix", fix]
+    words = ["stepscope", "run", *(word for fix in fixes for word in ("--fix", fix))]
     words += ["-m"] if program.module else []
     return shlex.join([*words, program.target, *masked_arguments(program.arguments)])
 
 
-def _notes(search: SearchResult) -> tuple[NoteSummary, ...]:
+def _notes(search: SearchResult) -> tuple[document.NoteSummary, ...]:
     """What makes these trials less reliable, each kind once, by its worst trial."""
     trials = [*search.baseline, *(trial for rung in search.rungs for trial in rung.trials)]
     by_kind: dict[tuple[NoteKind, str], list[TrialNote]] = {}
@@ -227,7 +205,7 @@ def _notes(search: SearchResult) -> tuple[NoteSummary, ...]:
         which = "" if note.kind is NoteKind.UNSTABLE else note.detail
         by_kind.setdefault((note.kind, which), []).append(note)
     return tuple(
-        NoteSummary(
+        document.NoteSummary(
             kind=kind,
             detail=max(notes, key=lambda note: note.share).detail,
             trials=len(notes),

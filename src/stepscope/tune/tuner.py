@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -22,21 +22,15 @@ from stepscope.measure.trial.host import host_named
 from stepscope.measure.trial.pool import Budget, TrialPool
 from stepscope.measure.trial.record import Trial, TrialRequest
 from stepscope.record.errors import UsageError
-from stepscope.record.proof import Proof
 from stepscope.record.trial import StopReason
-from stepscope.tune.document import Tune, TunedPatch
+from stepscope.tune.document import Tune
 from stepscope.tune.patch import write_and_measure
 from stepscope.tune.proof.prover import Prover, program_rounding, prove_ladder
 from stepscope.tune.request import TuneRequest, open_tune_folder
 from stepscope.tune.result import TuneOutcome, tune_result
-from stepscope.tune.search.candidates import (
-    find_candidates,
-    fix_name,
-    other_values,
-    setup_seconds,
-)
-from stepscope.tune.search.confirm import Confirmation, confirm
-from stepscope.tune.search.ladder import Ladder, SearchResult
+from stepscope.tune.search.candidates import find_candidates, fix_name, setup_seconds
+from stepscope.tune.search.confirm import confirm
+from stepscope.tune.search.ladder import Ladder
 from stepscope.tune.search.strategy import run_search
 
 SCOUT_STEPS: Final = 48
@@ -92,7 +86,8 @@ class Tuner:
         document = to_json(run)
         self._runner.baseline = scout
         program = ObservedProgram(document)
-        speed, loader = self._pace(scout, document)
+        started_ns = float(document["run"].get("started_ns") or 0)
+        speed, loader = read_speed(self._runner.folder_of(scout.number), started_ns)
         pool = self._pool(budget, scout, program, speed, loader)
         own = program_rounding(document)
         prover = Prover(budget, pool, request, self._runner.folder_of, own, loader.epoch or None)
@@ -106,29 +101,31 @@ class Tuner:
             objective=request.objective,
             predict=predict,
         )
+        given = {fix_name(one) for one in request.only if "=" in one}
         result = run_search(
             ladder,
             found,
             left_out,
-            lambda name, value: self._others(name, value, program),
+            # None where the user named the value.
+            lambda name, value: (
+                [] if name in given else fix_named(name).other_values(value, program)
+            ),
             lambda fix: setup_seconds(fix, program.device),
         )
-        final, proof = self._settled(ladder, prover)
-        patch = self._patched(result, final, pool, document)
+        proof = patch = None
+        try:
+            proof = prove_ladder(ladder, prover)
+        except KeyboardInterrupt:
+            result.stopped = StopReason.INTERRUPTED
+        final = confirm(pool, result, prover.fresh(ladder.fixes))
+        if result.fixes:
+            with suppress(KeyboardInterrupt):
+                patch = write_and_measure(result, final, pool, document, self._cwd, self.folder)
         return tune_result(
             TuneOutcome(
                 request, self.folder, document, scout, result, final, proof, patch, pool, budget
             )
         )
-
-    def _others(self, name: str, value: str, program: ObservedProgram) -> list[str]:
-        """Values to refine to; none where the user named the value."""
-        given = any(one.startswith(f"{name}=") for one in self._request.only)
-        return [] if given else other_values(name, value, program)
-
-    def _pace(self, scout: Trial, document: dict[str, Any]) -> tuple[Speed, LoaderTiming]:
-        started_ns = float(document["run"].get("started_ns") or 0)
-        return read_speed(self._runner.folder_of(scout.number), started_ns)
 
     def _pool(
         self,
@@ -138,6 +135,10 @@ class Tuner:
         speed: Speed,
         loader: LoaderTiming,
     ) -> TrialPool:
+        # Outputs take a few short trials to prove, losses all there is.
+        reserve_s = _FOR_PROOF * budget.seconds
+        if scout.what == "inference":
+            reserve_s = min(reserve_s, _OF_OUTPUTS * scout.seconds)
         made = scout.steps if scout.steps < SCOUT_STEPS else None
         buffer = _PREFETCH * most_workers(program)
         given = self._request.steps
@@ -147,7 +148,7 @@ class Tuner:
             budget,
             TrialRequest(steps=steps, proof=True),
             self._request.objective,
-            reserve_s=_for_proof(scout, budget.seconds),
+            reserve_s=reserve_s,
             extra_s=lambda fix: setup_seconds(fix, program.device),
             steps_of=lambda fixes: (
                 buffered if any(fix_named(fix_name(one)).fills_buffers for one in fixes) else steps
@@ -161,36 +162,12 @@ class Tuner:
 
         folder = self._runner.folder_of(scout.number)
         if not scout.ok:
-            raise UsageError(
-                f"baseline failed: {scout.failure} (its output: {folder / 'output.txt'})"
-            )
+            output = folder / "output.txt"
+            raise UsageError(f"baseline failed: {scout.failure} (its output: {output})")
         if scout.what == "batches":
             raise UsageError("this program only runs a data loader: use stepscope bench loader")
         records = RunRecords(folder)
         return with_findings(summarize(records), records)
-
-    def _settled(self, ladder: Ladder, prover: Prover) -> tuple[Confirmation | None, Proof | None]:
-        """The ladder that is proven, and what it is worth on fresh trials."""
-        try:
-            proof = prove_ladder(ladder, prover)
-        except KeyboardInterrupt:
-            ladder.search.stopped, proof = StopReason.INTERRUPTED, None
-        fresh = prover.fresh(ladder.fixes)
-        return confirm(ladder.pool, ladder.search, fresh), proof
-
-    def _patched(
-        self,
-        result: SearchResult,
-        final: Confirmation | None,
-        pool: TrialPool,
-        document: dict[str, Any],
-    ) -> TunedPatch | None:
-        if not result.fixes:
-            return None
-        try:
-            return write_and_measure(result, final, pool, document, self._cwd, self.folder)
-        except KeyboardInterrupt:
-            return None
 
     def _announced(self, listener: TrialListener) -> Callable[[TrialRequest], Trial]:
         spent, asked = 0.0, 0
@@ -206,12 +183,6 @@ class Tuner:
             return trial
 
         return run
-
-
-def _for_proof(scout: Trial, budget_s: float) -> float:
-    """What is kept back for the proof. Outputs take a few short trials, losses all there is."""
-    usual = _FOR_PROOF * budget_s
-    return min(usual, _OF_OUTPUTS * scout.seconds) if scout.what == "inference" else usual
 
 
 @contextmanager

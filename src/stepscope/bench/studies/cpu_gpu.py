@@ -25,13 +25,8 @@ from stepscope.bench.results import (
     ScorePoint,
     StudySide,
 )
-from stepscope.bench.speed import point_speed, speedup
-from stepscope.bench.studies.measurements import (
-    Measure,
-    StudyMeasurements,
-    Tell,
-    study_subject,
-)
+from stepscope.bench.speed import max_known, point_speed, speedup
+from stepscope.bench.studies.measurements import Measure, StudyMeasurements, Tell, study_subject
 from stepscope.bench.studies.operator_kinds import StepTimes, operator_rows, step_times
 from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.timeline import Timeline
@@ -44,21 +39,17 @@ WITHIN: Final = 0.01
 
 def loss_curves(ours: TrainMeasured, theirs: TrainMeasured) -> Curves:
     """Losses and scores by step, of both; steps that only one has are left out."""
-    losses = [dict(one.losses) for one in (ours, theirs)]
-    scores = [{one.step: one for one in side.scores} for side in (ours, theirs)]
-    pairs = [(step, scores[0][step], scores[1][step]) for step in _common(scores)]
-    return Curves(
-        tuple(LossPoint(step, losses[0][step], losses[1][step]) for step in _common(losses)),
-        tuple(
-            ScorePoint(step, a.score, b.score, a.train_s, b.train_s)
-            for step, a, b in pairs
-            if a.score is not None and b.score is not None
-        ),
+    a, b = dict(ours.losses), dict(theirs.losses)
+    losses = tuple(LossPoint(step, a[step], b[step]) for step in sorted(a.keys() & b.keys()))
+    cpu, gpu = ({one.step: one for one in side.scores} for side in (ours, theirs))
+    scores = (
+        ScorePoint(step, one.score, other.score, one.train_s, other.train_s)
+        for step, one, other in (
+            (step, cpu[step], gpu[step]) for step in sorted(cpu) if step in gpu
+        )
+        if one.score is not None and other.score is not None
     )
-
-
-def _common(sides: Sequence[Mapping[int, object]]) -> list[int]:
-    return sorted(sides[0].keys() & sides[1].keys())
+    return Curves(losses, tuple(scores))
 
 
 def losses_agree(ours: TrainMeasured, theirs: TrainMeasured) -> Agreement:
@@ -68,9 +59,10 @@ def losses_agree(ours: TrainMeasured, theirs: TrainMeasured) -> Agreement:
     score = _minus(ours.final_score, theirs.final_score)
     score = None if score is None or not isfinite(score) else abs(score)
     apart = score if score is not None else loss
+    relatives = [_relative(one.cpu, one.gpu) for one in first]
     return Agreement(
         first_steps=len(first),
-        first_loss_relative=largest_relative(first),
+        first_loss_relative=max_known(relatives),
         final_loss_relative=loss,
         final_score_difference=score,
         score_name=ours.score_name,
@@ -79,21 +71,15 @@ def losses_agree(ours: TrainMeasured, theirs: TrainMeasured) -> Agreement:
     )
 
 
-def largest_relative(losses: Sequence[LossPoint]) -> float | None:
-    """The largest relative difference of losses; None without any that are numbers."""
-    found = [_relative(loss.cpu, loss.gpu) for loss in losses]
-    return max((value for value in found if value is not None), default=None)
-
-
 def _relative(a: float | None, b: float | None) -> float | None:
     if a is None or b is None or not (isfinite(a) and isfinite(b)):
         return None
     return abs(a - b) / max(abs(a), abs(b), 1e-12)
 
 
-_Recorder = Callable[[Point, Path, float | None], "Timeline | str"]
-
 _STEPS, _FIRST, _RECORDED = 14, 8, 4
+_WHOLE: Final = ("epochs", "steps", "seconds", "target_score")
+"""Settings that say how long a training is; further processes measure speed alone."""
 
 
 def _record_window(point: Point, folder: Path, timeout_s: float | None) -> Timeline | str:
@@ -133,21 +119,13 @@ def _record_window(point: Point, folder: Path, timeout_s: float | None) -> Timel
 def shortened(point: Point) -> Point:
     """The same for a few steps, on samples that are on the device already where that can be:
     what a loader does is not what operators do."""
-    settings: dict[str, Any] = dict(point.settings)
-    for name in ("epochs", "seconds", "target_score"):
-        settings.pop(name, None)
+    settings: dict[str, Any] = {k: v for k, v in point.settings.items() if k not in _WHOLE}
     settings["steps"] = _STEPS
     if settings.get("data", "synthetic") == "synthetic":
         settings["data"] = "resident"
         settings["samples"] = 4 * point.batch
     settings["test_samples"] = min(point.batch, settings.get("test_samples", point.batch))
     return Point.of(point.model, point.mode, point.batch, point.device, point.fixes, **settings)
-
-
-_EPOCHS: Final = 3
-_ROLES: Final = ("cpu", "gpu")
-_WHOLE: Final = ("epochs", "steps", "seconds", "target_score")
-"""Settings that say how long a training is; further processes measure speed alone."""
 
 
 def run(
@@ -157,7 +135,7 @@ def run(
     *,
     devices: tuple[str, str] = ("cpu", "cuda"),
     measure: Measure = measure_point.measure,
-    record: _Recorder = _record_window,
+    record: Callable[[Point, Path, float | None], Timeline | str] = _record_window,
     ceilings: Callable[[str, Tell], Mapping[str, float]] = device_ceilings,
 ) -> CpuGpuStudy:
     """The study. Raises UsageError for a request it cannot answer."""
@@ -170,14 +148,13 @@ def run(
     fixes = request.variants[0].fixes if request.variants else ()
     settings: Settings = {"data": "resident", **about.settings}
     if not any(settings.get(name) for name in _WHOLE):
-        settings["epochs"] = _EPOCHS
+        settings["epochs"] = 3
     points = [
         Point.of(about.model, "train", about.batch, device, fixes, **settings) for device in devices
     ]
     kept = StudyMeasurements(folder, measure, request.timeout_s)
     records = _measured(points, request.rounds, kept, tell)
     sides = [_side(several) for several in records]
-    notes = _notes(records)
     study = CpuGpuStudy(
         model=about.model,
         batch=about.batch,
@@ -185,7 +162,7 @@ def run(
         settings=settings,
         cpu=sides[0],
         gpu=sides[1],
-        notes=notes,
+        notes=_notes(records),
     )
     if any(side.status is not PointStatus.OK for side in sides):
         return study
@@ -204,15 +181,16 @@ def run(
         tell(f"recording a few steps on {point.device}")
         found = record(point, kept.place(point, "window"), request.timeout_s)
         if not isinstance(found, Timeline):
-            return replace(study, notes=(*notes, f"no operators of {point.device}: {found}"))
+            return replace(study, notes=(*study.notes, f"no operators of {point.device}: {found}"))
         times.append(step_times(found))
     limits = (ceilings(devices[0], tell), ceilings(devices[1], tell))
     kinds = (cpu.arithmetic or "", gpu.arithmetic or "")
+    step_ms = sides[1].mean_ms if times[1].on_device else None
     return replace(
         study,
         operators=tuple(operator_rows(times, limits, kinds, fixes)),
-        ceilings=dict(zip(_ROLES, map(dict, limits), strict=True)),
-        waiting=_waiting(sides[1], times[1]),
+        ceilings={"cpu": dict(limits[0]), "gpu": dict(limits[1])},
+        waiting=None if step_ms is None else GpuWait(step_ms, min(times[1].ms, step_ms)),
     )
 
 
@@ -229,11 +207,8 @@ def _measured(
     for number in range(2, rounds + 1):
         for which, point in enumerate(points):
             settings = {name: v for name, v in point.settings.items() if name not in _WHOLE}
-            again = Point.of(
-                point.model, point.mode, point.batch, point.device, point.fixes, **settings
-            )
             tell(f"speed on {point.device}, process {number} of {rounds}")
-            found[which].append(kept(again, 10 * number + which))
+            found[which].append(kept(replace(point, settings=settings), 10 * number + which))
     return found
 
 
@@ -272,13 +247,6 @@ def _side(records: Records) -> StudySide:
 
 def _minus(ours: float | None, theirs: float | None) -> float | None:
     return None if ours is None or theirs is None else ours - theirs
-
-
-def _waiting(gpu: StudySide, times: StepTimes) -> GpuWait | None:
-    """None without kernels."""
-    if not times.on_device or gpu.mean_ms is None:
-        return None
-    return GpuWait(gpu.mean_ms, min(times.ms, gpu.mean_ms))
 
 
 def _notes(records: Sequence[Records]) -> tuple[str, ...]:

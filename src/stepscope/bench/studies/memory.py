@@ -9,15 +9,9 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from stepscope.bench import measure_point
-from stepscope.bench.grid import BenchRequest, Point, Variant
+from stepscope.bench.grid import BenchRequest, Point, ordered_fixes
 from stepscope.bench.record import ProcessRecord, results_of
-from stepscope.bench.results import (
-    BatchTry,
-    MemoryStudy,
-    PointStatus,
-    SearchBound,
-    TechniqueRow,
-)
+from stepscope.bench.results import BatchTry, MemoryStudy, PointStatus, SearchBound, TechniqueRow
 from stepscope.bench.studies.measurements import (
     Measure,
     StudyMeasurements,
@@ -50,17 +44,7 @@ SINGLE: Final = (
 )
 
 
-def _asked_techniques(variants: Iterable[Variant]) -> list[Technique]:
-    """What `--fix` names besides, under its own name."""
-    known = {technique.fixes for technique in (_BASE, *SINGLE)}
-    return [
-        Technique(variant.label, variant.fixes, accumulation_of(variant.fixes))
-        for variant in variants
-        if variant.fixes not in known
-    ]
-
-
-def accumulation_of(fixes: Iterable[str]) -> int:
+def _accumulation(fixes: Iterable[str]) -> int:
     """How many batches some fixes put into one step."""
     from stepscope.fixes.registry import fix_named
 
@@ -71,7 +55,6 @@ def accumulation_of(fixes: Iterable[str]) -> int:
 def all_together(applied: Sequence[Technique]) -> Technique | None:
     """All that applied, at once, less those that conflict with an earlier one; None for fewer
     than two."""
-    from stepscope.bench.grid import ordered_fixes
     from stepscope.fixes.registry import parse_fixes
 
     chosen: list[Technique] = []
@@ -85,95 +68,73 @@ def all_together(applied: Sequence[Technique]) -> Technique | None:
     if len(chosen) < 2:
         return None
     fixes = [text for one in chosen for text in one.fixes]
-    return Technique("all together", ordered_fixes(fixes), accumulation_of(fixes))
+    return Technique("all together", ordered_fixes(fixes), _accumulation(fixes))
 
-
-TryBatch = Callable[[int], BatchTry]
 
 _PRECISION: Final = 16
 """The answer is known to one part in so many."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LargestBatch:
     """`batch` is the largest that worked, None if none did; `too_large` the smallest that did not.
 
     `bound` says what ended the search.
     """
 
-    batch: int | None
-    too_large: int | None
-    bound: SearchBound
+    batch: int | None = None
+    too_large: int | None = None
+    bound: SearchBound | None = None
     why: str | None = None
     tries: list[BatchTry] = field(default_factory=list)
 
 
 def largest_batch(
-    start: int, limit: int, seconds: float, attempt: TryBatch, step: int = 1
+    start: int, limit: int, seconds: float, attempt: Callable[[int], BatchTry], step: int = 1
 ) -> LargestBatch:
     """Search from `start` up (down if even that is too much), in multiples of `step`.
 
     `limit` is the largest batch to try; no try begins that would end after so many seconds, going
-    by how the last one grew.
+    by how the last one grew. A try that ends otherwise than by memory ends the search.
     """
-    search = _Search(limit, seconds, attempt, step)
-    batch = search.rounded(min(start, limit))
-    while search.bound is None:
-        if search.fits(batch):
-            if batch >= search.rounded(limit):
-                search.bound = SearchBound.LIMIT
-            batch = min(2 * batch, search.rounded(limit))
-        else:
-            break
-    search.halve()
-    return LargestBatch(
-        search.good, search.bad, search.bound or SearchBound.MEMORY, search.why, search.tries
-    )
+    found, left_s = LargestBatch(), seconds
 
+    def rounded(batch: int) -> int:
+        return max(1, batch // step) * step
 
-class _Search:
-    def __init__(self, limit: int, seconds: float, attempt: TryBatch, step: int) -> None:
-        self.good: int | None = None
-        self.bad: int | None = None
-        self.bound: SearchBound | None = None
-        self.why: str | None = None
-        self.tries: list[BatchTry] = []
-        self._left = seconds
-        self._attempt = attempt
-        self._step = step
-
-    def rounded(self, batch: int) -> int:
-        """The nearest multiple of the step that is not more, one step at least."""
-        return max(1, batch // self._step) * self._step
-
-    def fits(self, batch: int) -> bool:
-        """Whether a batch works. One that ends otherwise than by memory ends the search."""
-        last = self.tries[-1] if self.tries else None
-        if last is not None and last.seconds * max(1.0, batch / last.batch) > self._left:
-            self.bound = SearchBound.TIME
+    def fits(batch: int) -> bool:
+        nonlocal left_s
+        last = found.tries[-1] if found.tries else None
+        if last is not None and last.seconds * max(1.0, batch / last.batch) > left_s:
+            found.bound = SearchBound.TIME
             return False
-        tried = self._attempt(batch)
-        self.tries.append(tried)
-        self._left -= tried.seconds
+        tried = attempt(batch)
+        found.tries.append(tried)
+        left_s -= tried.seconds
         if tried.status is PointStatus.OK:
-            self.good = batch
-            return True
-        if tried.status is PointStatus.OUT_OF_MEMORY:
-            self.bad = batch
+            found.batch = batch
+        elif tried.status is PointStatus.OUT_OF_MEMORY:
+            found.too_large = batch
         else:
             timed_out = tried.status is PointStatus.TIMED_OUT
-            self.bound = SearchBound.TIME if timed_out else SearchBound.FAILURE
-            self.why = tried.why
-        return False
+            found.bound = SearchBound.TIME if timed_out else SearchBound.FAILURE
+            found.why = tried.why
+        return tried.status is PointStatus.OK
 
-    def halve(self) -> None:
-        """Close in between the largest that worked and the smallest that did not."""
-        while self.bound is None and self.bad is not None:
-            low = self.good or 0
-            middle = self.rounded((low + self.bad) // 2)
-            if not low < middle < self.bad or self.bad - low <= low // _PRECISION:
-                return
-            self.fits(middle)
+    batch, most = rounded(min(start, limit)), rounded(limit)
+    while fits(batch):
+        if batch >= most:
+            found.bound = SearchBound.LIMIT
+            break
+        batch = min(2 * batch, most)
+    while found.bound is None and found.too_large is not None:
+        low, high = found.batch or 0, found.too_large
+        middle = rounded((low + high) // 2)
+        if not low < middle < high or high - low <= low // _PRECISION:
+            break
+        fits(middle)
+    found.bound = found.bound or SearchBound.MEMORY
+    return found
 
 
 _STEPS: Final = 8
@@ -181,62 +142,62 @@ _STEPS: Final = 8
 _FINE: Final = 16
 
 
+@dataclass(slots=True)
 class _TechniqueRows:
     """Measures techniques on one device; every try is a process of its own."""
 
-    def __init__(
-        self,
-        about: StudySubject,
-        device: str,
-        limit: int,
-        seconds: float,
-        kept: StudyMeasurements,
-        tell: Tell,
-    ) -> None:
-        self.device_name: str | None = None
-        self._about, self._device, self._limit = about, device, limit
-        self._seconds, self._kept, self._tell = seconds, kept, tell
+    about: StudySubject
+    device: str
+    limit: int
+    seconds: float
+    """For the search of one technique."""
+    kept: StudyMeasurements
+    tell: Tell
+    device_name: str | None = None
 
     def row(self, technique: Technique) -> TechniqueRow:
         """What is known of a technique."""
-        batch, parts = self._about.batch, technique.accumulate
-        row = TechniqueRow(technique=technique.name, fixes=technique.fixes, accumulate=parts)
+        batch, parts = self.about.batch, technique.accumulate
+        plain = TechniqueRow(technique=technique.name, fixes=technique.fixes, accumulate=parts)
         if batch < parts:
-            return replace(row, why=f"a batch of {batch} does not split into {parts}")
-        self._tell(f"{technique.name}: peak memory at batch {batch:,}")
+            return replace(plain, why=f"a batch of {batch} does not split into {parts}")
+        self.tell(f"{technique.name}: peak memory at batch {batch:,}")
         first = self._try(technique, batch)
         if first.measured is not None:
             self.device_name = self.device_name or first.measured.device_name
         refused = _refused(first, technique.fixes)
         if refused is not None:
-            return replace(row, why=refused)
+            return replace(plain, why=refused)
         worked = first.status is PointStatus.OK
         steady = self._steady(technique, batch) if worked else first
         status, why = steady.status, steady.why
         if status not in (PointStatus.OK, PointStatus.OUT_OF_MEMORY):
-            return replace(row, status=status, why=why)
-        if status is PointStatus.OK:
-            peak = max(_peak_bytes(one) or 0 for one in (first, steady))
-            row = replace(row, peak_memory_bytes=peak)
-        row = self._with_largest(technique, row)
+            return replace(plain, status=status, why=why)
+        peak = max(_peak_bytes(one) or 0 for one in (first, steady))
+        row = self._with_largest(technique, plain)
         if not worked and row.largest_batch:
             # Memory may have run out before the fixes had their turn: a batch that fits tells.
             refused = _refused(self._steady(technique, row.largest_batch), technique.fixes)
             if refused is not None:
-                return TechniqueRow(
-                    technique=row.technique, fixes=row.fixes, accumulate=parts, why=refused
-                )
-        return replace(row, status=status, why=why, applies=True, samples_per_s=_rate(steady))
+                return replace(plain, why=refused)
+        return replace(
+            row,
+            status=status,
+            why=why,
+            applies=True,
+            peak_memory_bytes=peak if status is PointStatus.OK else None,
+            samples_per_s=_rate(steady),
+        )
 
     def _with_largest(self, technique: Technique, row: TechniqueRow) -> TechniqueRow:
         def attempt(batch: int) -> BatchTry:
-            if batch != self._about.batch:
-                self._tell(f"{technique.name}: does batch {batch:,} fit?")
+            if batch != self.about.batch:
+                self.tell(f"{technique.name}: does batch {batch:,} fit?")
             tried = self._try(technique, batch)
             return BatchTry(batch, tried.status, tried.why, tried.seconds, _peak_bytes(tried))
 
         parts = technique.accumulate
-        found = largest_batch(self._about.batch, self._limit, self._seconds, attempt, parts)
+        found = largest_batch(self.about.batch, self.limit, self.seconds, attempt, parts)
         most, too_large, bound, rate = found.batch, found.too_large, found.bound, None
         while most:
             steady = self._steady(technique, most)
@@ -259,24 +220,23 @@ class _TechniqueRows:
 
     def _try(self, technique: Technique, batch: int) -> ProcessRecord:
         """A few steps: do they fit?"""
-        return self._kept(self._point(technique, batch, steps=_STEPS))
+        return self.kept(self._point(technique, batch, steps=_STEPS))
 
     def _steady(self, technique: Technique, batch: int) -> ProcessRecord:
         """As many steps as it takes to know the throughput."""
-        self._tell(f"{technique.name}: throughput at batch {batch:,}")
-        return self._kept(self._point(technique, batch))
+        self.tell(f"{technique.name}: throughput at batch {batch:,}")
+        return self.kept(self._point(technique, batch))
 
     def _point(self, technique: Technique, batch: int, **more: Any) -> Point:
         """Where it was not said otherwise the samples are one batch that is on the device."""
         micro = batch // technique.accumulate
         own = {"data": "resident", "test_samples": min(micro, 64), "samples": micro}
-        settings = {**own, **self._about.settings, **more}
+        settings = {**own, **self.about.settings, **more}
         if "steps" in more:
             for name in ("seconds", "epochs", "target_score"):
                 settings.pop(name, None)
-        return Point.of(
-            self._about.model, "train", micro, self._device, technique.fixes, **settings
-        )
+        model, fixes = self.about.model, technique.fixes
+        return Point.of(model, "train", micro, self.device, fixes, **settings)
 
 
 def _peak_bytes(record: ProcessRecord) -> int | None:
@@ -291,17 +251,13 @@ def _rate(record: ProcessRecord) -> float | None:
 
 def _refused(record: ProcessRecord, fixes: Sequence[str]) -> str | None:
     """Why none of the fixes applied; None if one did, if there are none, or if it failed."""
-    reports = record.fixes
-    if not fixes or record.status is not PointStatus.OK or not reports:
-        return None
-    if any(fix.state == "applied" for fix in reports):
+    reports = record.fixes if fixes and record.status is PointStatus.OK else ()
+    if not reports or any(fix.state == "applied" for fix in reports):
         return None
     return "; ".join(reason for fix in reports for reason in fix.reasons) or "no effect"
 
 
 BATCH_LIMIT: Final = 65_536
-_SEARCH_S: Final = 180.0
-"""For the search of one technique."""
 
 
 def run(
@@ -310,7 +266,7 @@ def run(
     tell: Tell,
     *,
     measure: Measure = measure_point.measure,
-    seconds: float = _SEARCH_S,
+    seconds: float = 180.0,
 ) -> MemoryStudy:
     """A row for each technique, all that apply together last.
 
@@ -331,9 +287,13 @@ def run(
     bench = _TechniqueRows(
         about, device, limit, seconds, StudyMeasurements(folder, measure, request.timeout_s), tell
     )
-    rows = [
-        bench.row(technique) for technique in (_BASE, *SINGLE, *_asked_techniques(request.variants))
+    known = {technique.fixes for technique in (_BASE, *SINGLE)}
+    asked = [  # what `--fix` names besides, under its own name
+        Technique(variant.label, variant.fixes, _accumulation(variant.fixes))
+        for variant in request.variants
+        if variant.fixes not in known
     ]
+    rows = [bench.row(technique) for technique in (_BASE, *SINGLE, *asked)]
     applied = {row.technique for row in rows if row.applies}
     combined = all_together([one for one in SINGLE if one.name in applied])
     if combined is not None:

@@ -2,7 +2,7 @@
 kind gains more than another.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -17,12 +17,11 @@ from stepscope.analyze.timeline.host_threads import self_time
 from stepscope.analyze.timeline.steps import find_steps
 from stepscope.bench.results import OperatorRow
 from stepscope.hardware.ceiling_cache import format_quantity
-from stepscope.record.timeline import NOTHING, Column, Timeline
+from stepscope.record.timeline import NOTHING, Timeline
 
-_KINDS: Final = (
-    "convolution", "recurrent", "matmul", "attention", "normalisation", "pointwise", "optimizer",
-    "other",
-)  # fmt: skip
+_MATRIX: Final = ("convolution", "matmul", "attention")
+_MEMORY: Final = ("normalisation", "pointwise", "optimizer")
+_KINDS: Final = ("convolution", "recurrent", "matmul", "attention", *_MEMORY, "other")
 _OTHER: Final = ("communication", "compiled", "other")
 _NODE: Final = "autograd::engine::evaluate_function"
 _LOADER: Final = "enumerate(DataLoader)"
@@ -59,33 +58,28 @@ def step_times(timeline: Timeline) -> StepTimes:
     if len(device):
         chosen = np.flatnonzero(launched_within(timeline, start, end))
         durations = device.duration[chosen]
-        which = [_device_kind(timeline, row, kinds) for row in chosen.tolist()]
+        # By the operator that launched it, else by its name.
+        which = [
+            (kinds[launch] if launch != NOTHING else None)
+            or _folded(categorise(timeline.name_of(name)))
+            for launch, name in zip(
+                device.launch[chosen].tolist(), device.name[chosen].tolist(), strict=True
+            )
+        ]
     else:
         inside = (host.start >= start) & (host.start < end)
         chosen = np.flatnonzero(inside & is_operator(timeline))
         durations = self_time(host)[chosen]
         which = [kinds[row] or "pointwise" for row in chosen.tolist()]
-    return StepTimes(
-        len(found.steps), len(device) > 0, dict(_sums(which, durations, len(found.steps)))
-    )
-
-
-def _sums(which: list[str], durations: Column, steps: int) -> Iterator[tuple[str, KindTime]]:
     numbers = np.array([_KINDS.index(kind) for kind in which], np.int64)
     total = np.bincount(numbers, durations, len(_KINDS))
-    count = np.bincount(numbers, minlength=len(_KINDS))
-    for kind, ns, calls in zip(_KINDS, total.tolist(), count.tolist(), strict=True):
-        if ns:
-            yield kind, KindTime(ns / steps / 1e6, calls / steps)
-
-
-def _device_kind(timeline: Timeline, row: int, kinds: list[str | None]) -> str:
-    """By the operator that launched it, else by its name."""
-    launch = int(timeline.device.launch[row])
-    known = kinds[launch] if launch != NOTHING else None
-    if known is not None:
-        return known
-    return _folded(categorise(timeline.name_of(int(timeline.device.name[row]))))
+    count, steps = np.bincount(numbers, minlength=len(_KINDS)), len(found.steps)
+    sums = {
+        kind: KindTime(ns / steps / 1e6, calls / steps)
+        for kind, ns, calls in zip(_KINDS, total.tolist(), count.tolist(), strict=True)
+        if ns
+    }
+    return StepTimes(steps, len(device) > 0, sums)
 
 
 def _host_kinds(timeline: Timeline) -> list[str | None]:
@@ -137,8 +131,6 @@ def _folded(category: str) -> str:
 _Ceilings = Mapping[str, float]
 """Measured ceilings by name, as in `hardware.ceilings`."""
 
-_MATRIX: Final = ("convolution", "matmul", "attention")
-_MEMORY: Final = ("normalisation", "pointwise", "optimizer")
 _LATENCY_US: Final = 10.0
 """Kernels shorter than this spend much of it on starting and ending."""
 _REACHED: Final = 0.5
@@ -163,7 +155,9 @@ def explain(
 ) -> Explanation:
     """Why a kind gains what it does."""
     kernel_us = gpu.ms * 1e3 / gpu.calls if gpu and gpu.calls else None
-    small = _small(gpu, kernel_us)
+    small = ""
+    if gpu and kernel_us is not None and kernel_us < _LATENCY_US:
+        small = f"{gpu.calls:,.0f} kernels of {kernel_us:.1f} µs, too short to fill the GPU"
     if kind == "recurrent":
         words = "each time step waits for the previous one"
         return Explanation("sequence", None, "; ".join(filter(None, [words, small])), kernel_us)
@@ -174,12 +168,13 @@ def explain(
         names = ("memory_gb_per_s", "memory_gb_per_s")
         bound, unit, notes = "memory", "GB/s", ""
     else:
-        return Explanation(None, None, small or "", kernel_us)
+        return Explanation(None, None, small, kernel_us)
     slow, fast = ceilings[0].get(names[0]), ceilings[1].get(names[1])
     if not slow or not fast:
         return Explanation(bound, None, small or f"bound by {bound}", kernel_us)
     possible = fast / slow
-    words = f"{_rate(fast, unit)} against {_rate(slow, unit)}{notes}: {possible:,.0f}× possible"
+    rates = " against ".join(" ".join(format_quantity(rate, unit)) for rate in (fast, slow))
+    words = f"{rates}{notes}: {possible:,.0f}× possible"
     if speedup is not None and speedup < _REACHED * possible and small:
         words += f"; {small}"
     return Explanation(bound, possible, words, kernel_us)
@@ -191,16 +186,6 @@ def arithmetic_of(kind: str, fastest: str, fixes: tuple[str, ...]) -> str:
     if fastest == "tf32" and kind in ("matmul", "attention") and not asked:
         return "fp32"
     return fastest
-
-
-def _small(gpu: KindTime | None, kernel_us: float | None) -> str | None:
-    if gpu is None or kernel_us is None or kernel_us >= _LATENCY_US:
-        return None
-    return f"{gpu.calls:,.0f} kernels of {kernel_us:.1f} µs, too short to fill the GPU"
-
-
-def _rate(value: float, unit: str) -> str:
-    return " ".join(format_quantity(value, unit))
 
 
 def operator_rows(

@@ -5,6 +5,7 @@ and everything read into the trial's record.
 import gzip
 import json
 import os
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -37,23 +38,26 @@ from stepscope.store.table import read_table
 OUTPUT_FILE = "output.txt"
 _TAIL = 1 << 20
 _LONGEST = 300
-_TEXTS = ("facts.jsonl", "sources.json")
-_TRACES = "*.pt.trace.json.gz"
 
 
 def tidy_folder(folder: Path, scratch: Path, original: Path) -> None:
     """Rename paths in the scratch copy to the user's own; trim the output."""
-    for name in _TEXTS:
-        path = folder / name
+    for path in (folder / "facts.jsonl", folder / "sources.json"):
         if path.is_file():
             path.write_bytes(_renamed(path.read_bytes(), scratch, original))
-    for path in folder.glob(_TRACES):
+    for path in folder.glob("*.pt.trace.json.gz"):
         with gzip.open(path, "rb") as file:
             content = file.read()
         renamed = _renamed(content, scratch, original)
         if renamed != content:
             path.write_bytes(gzip.compress(renamed, compresslevel=5))
-    _keep_tail(folder / OUTPUT_FILE)
+    output = folder / OUTPUT_FILE
+    with suppress(OSError):
+        if output.stat().st_size > _TAIL:
+            with open(output, "rb") as file:
+                file.seek(-_TAIL, os.SEEK_END)
+                tail = file.read()
+            output.write_bytes(tail)
 
 
 def last_output_line(folder: Path) -> str:
@@ -67,22 +71,10 @@ def last_output_line(folder: Path) -> str:
 
 
 def _renamed(content: bytes, scratch: Path, original: Path) -> bytes:
-    for written in (str, lambda path: json.dumps(str(path))[1:-1]):
-        content = content.replace(
-            os.fsencode(written(scratch) + "/"), os.fsencode(written(original) + "/")
-        )
-    return content
-
-
-def _keep_tail(path: Path) -> None:
-    try:
-        if path.stat().st_size > _TAIL:
-            with open(path, "rb") as file:
-                file.seek(-_TAIL, os.SEEK_END)
-                tail = file.read()
-            path.write_bytes(tail)
-    except OSError:
-        pass
+    before, after = f"{scratch}/", f"{original}/"
+    content = content.replace(os.fsencode(before), os.fsencode(after))
+    before, after = (json.dumps(path)[1:-1] for path in (before, after))
+    return content.replace(os.fsencode(before), os.fsencode(after))
 
 
 def training_events(rows: Rows, steps: Steps) -> ProofRecord:

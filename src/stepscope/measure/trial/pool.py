@@ -4,6 +4,7 @@ are made within the budget.
 
 import re
 from collections.abc import Callable, Sequence
+from statistics import fmean
 from typing import Final
 
 from msgspec.structs import replace
@@ -35,9 +36,13 @@ def compare_trials(
     ours, theirs = trial_costs(base, other, objective)
     if not ours or not theirs:
         return None
-    return (
-        _extremes(ours, theirs) if objective == "memory" else compare_processes(ours, theirs, floor)
-    )
+    if objective != "memory":
+        return compare_processes(ours, theirs, floor)
+    # Peaks of memory hardly vary: all that were seen are the interval.
+    a, b = ([series[0] for series in side] for side in (ours, theirs))
+    low, high = min(a) / max(b), max(a) / min(b)
+    verdict = verdict_for_interval(low, high, MIN_DIFFERENCE)
+    return Comparison(fmean(a) / fmean(b), low, high, MIN_DIFFERENCE, verdict)
 
 
 def trial_costs(base: Trials, other: Trials, objective: str) -> tuple[Processes, Processes]:
@@ -60,9 +65,9 @@ def trial_noise_floor(groups: Sequence[Trials], objective: str) -> float | None:
 
 def _each(groups: Sequence[Trials], objective: str) -> list[Processes]:
     """The numbers of each group; none of memory, whose peaks repeat."""
-    return (
-        [] if objective == "memory" else [trial_costs(group, (), objective)[0] for group in groups]
-    )
+    if objective == "memory":
+        return []
+    return [trial_costs(group, (), objective)[0] for group in groups]
 
 
 def speed_left(base: Trials, other: Trials) -> float | None:
@@ -78,15 +83,6 @@ def _series(trial: Trial, objective: str, by_sample: bool) -> list[float]:
     if objective == "energy":
         return [trial.energy_j_per_step / per] if trial.energy_j_per_step else []
     return [trial.peak_memory_bytes] if trial.peak_memory_bytes else []
-
-
-def _extremes(ours: Processes, theirs: Processes) -> Comparison:
-    """Peaks of memory hardly vary: all that were seen are the interval."""
-    a, b = ([series[0] for series in side] for side in (ours, theirs))
-    low, high = min(a) / max(b), max(a) / min(b)
-    ratio = (sum(a) / len(a)) / (sum(b) / len(b))
-    verdict = verdict_for_interval(low, high, MIN_DIFFERENCE)
-    return Comparison(ratio, low, high, MIN_DIFFERENCE, verdict)
 
 
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}

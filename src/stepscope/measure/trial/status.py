@@ -33,14 +33,23 @@ def classify_trial(
         return TrialEnd(TrialStatus.TIMED_OUT, TrialReason.HUNG)
     memory, error = document["run"]["out_of_memory"], document["run"]["error"]
     failed = outcome.exit_code != 0
+    said = error["text"].strip().splitlines()[0] if error is not None and error["text"] else None
     if failed and (memory is not None or says_out_of_memory(last_line)):
-        return _out_of_memory(memory, error, last_line)
+        full, words = TrialStatus.OUT_OF_MEMORY, said or last_line or None
+        if said is None and (memory or {}).get("device") is not None:
+            return TrialEnd(full, TrialReason.HOST_MEMORY_FULL)
+        return TrialEnd(full, TrialReason.ALLOCATION_FAILED, words)
     fixes = [*map(FixOutcome.from_json, document["fixes"])]
     for fix in fixes:
         if failed and fix.state is FixState.BROKE:
             return _fix_ended(request, fix, TrialStatus.BROKE)
+    if outcome.signal is not None:
+        killed = TrialReason.KILLED
+        return TrialEnd(TrialStatus.FAILED, killed, last_line or None, code=outcome.signal)
     if failed:
-        return _failed(outcome, error, last_line)
+        words = f"{error['type']}: {said}" if said else last_line or None
+        code = outcome.exit_code
+        return TrialEnd(TrialStatus.FAILED, TrialReason.PROGRAM_FAILED, words, code=code)
     for fix in fixes:
         if fix.state is FixState.NOT_APPLICABLE:
             return _fix_ended(request, fix, TrialStatus.NOT_APPLICABLE)
@@ -69,31 +78,6 @@ def _steps_enough(request: TrialRequest, document: Document, steady: int) -> Tri
     if steady < FEWEST_STEADY and not (request.window or request.proof):
         return TrialEnd(TrialStatus.FAILED, TrialReason.TOO_FEW_STEADY)
     return TrialEnd(TrialStatus.OK)
-
-
-def _failed(outcome: Outcome, error: Mapping[str, Any] | None, last_line: str) -> TrialEnd:
-    if outcome.signal is not None:
-        return TrialEnd(
-            TrialStatus.FAILED, TrialReason.KILLED, last_line or None, code=outcome.signal
-        )
-    said = _first_line(error)
-    detail = f"{error['type']}: {said}" if error is not None and said else last_line or None
-    return TrialEnd(TrialStatus.FAILED, TrialReason.PROGRAM_FAILED, detail, code=outcome.exit_code)
-
-
-def _out_of_memory(
-    memory: Mapping[str, Any] | None, error: Mapping[str, Any] | None, last_line: str
-) -> TrialEnd:
-    said = _first_line(error)
-    if said is None and (memory or {}).get("device") is not None:
-        return TrialEnd(TrialStatus.OUT_OF_MEMORY, TrialReason.HOST_MEMORY_FULL)
-    return TrialEnd(
-        TrialStatus.OUT_OF_MEMORY, TrialReason.ALLOCATION_FAILED, said or last_line or None
-    )
-
-
-def _first_line(error: Mapping[str, Any] | None) -> str | None:
-    return error["text"].strip().splitlines()[0] if error is not None and error["text"] else None
 
 
 def wall_seconds(outcome: Outcome) -> float:

@@ -3,7 +3,7 @@ losses and gradients.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from stepscope.fixes.registry import fix_named
@@ -43,21 +43,15 @@ def early_limits(dtype: str) -> RoundingLimits:
     """What is so far out that one seed suffices. In float32 a single activation that falls on the
     other side of zero makes a seed's divergence jump: 256 times the control's was seen."""
     limit = rounding_limits(dtype)
-    return replace(
-        limit,
-        first_loss=2 * limit.first_loss,
-        first_norm=2 * limit.first_norm,
-        growth=limit.growth * (16 if dtype == "float32" else 4),
-    )
+    growth = limit.growth * (16 if dtype == "float32" else 4)
+    return RoundingLimits(2 * limit.first_loss, 2 * limit.first_norm, growth, limit.floor)
 
 
 def coarsest_rounding(fixes: Iterable[str], own: str = "float32") -> str:
     """The coarsest arithmetic among fixes as `--fix` takes them and the program's own."""
-    found = [own]
-    for fix in fixes:
-        name, _, value = fix.partition("=")
-        found.append(fix_named(name).rounding(value) or own)
-    return max(found, key=ROUNDING_DTYPES.index)
+    split = (fix.partition("=") for fix in fixes)
+    found = [fix_named(name).rounding(value) or own for name, _, value in split]
+    return max([own, *found], key=ROUNDING_DTYPES.index)
 
 
 def observed_kind(trial: Trial) -> FixKind:

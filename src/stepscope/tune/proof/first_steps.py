@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
-from math import expm1, isfinite, log1p, sqrt
+from math import expm1, log1p, sqrt
 from typing import Final
 
 import numpy as np
@@ -49,10 +48,9 @@ def check_norms(
     Trials are of the same seeds in the same order; without controls `control` is empty.
     """
     ours, theirs, checks = (_norms(side) for side in (base, variant, control))
-    steps = min(ours.shape[1], theirs.shape[1])
     found: list[FirstStepCheck] = []
     shown = 0.0
-    for step in range(steps):
+    for step in range(min(ours.shape[1], theirs.shape[1])):
         size = np.maximum(ours[:, step], np.finfo(np.float64).tiny)
         if step < checks.shape[1]:
             shown = max(shown, rms((checks[:, step] - ours[:, step]) / size))
@@ -76,7 +74,7 @@ def norm_shift(base: Sequence[Trial], variant: Sequence[Trial]) -> float | None:
 
 def first_other_rate(base: Trial, variant: Trial) -> int | None:
     """The first step, from 1, that another learning rate was shown for; None: none was."""
-    pairs = zip_longest(base.proof.rates, variant.proof.rates)
+    pairs = zip(base.proof.rates, variant.proof.rates, strict=False)
     for step, (ours, theirs) in enumerate(pairs, start=1):
         if ours is None or theirs is None:
             continue
@@ -99,14 +97,11 @@ def update_size(base: Sequence[Trial]) -> float | None:
     return float(max(rates) * min(norm, norm**2))
 
 
-def _number(value: float | None) -> bool:
-    """An overflow under a loss scale leaves none; its step is left out, which losses tell."""
-    return value is not None and isfinite(value)
-
-
 def _norms(trials: Sequence[Trial]) -> Floats:
+    """Of the first steps that all have a finite one of: an overflow under a loss scale leaves none,
+    and its step is left out, which losses tell."""
     rows = [trial.proof.grad_norms for trial in trials]
-    steps = 0
-    while rows and all(len(row) > steps and _number(row[steps]) for row in rows):
-        steps += 1
-    return np.array([row[:steps] for row in rows], dtype=np.float64).reshape(len(rows), steps)
+    steps = min((len(row) for row in rows), default=0)
+    table = np.array([row[:steps] for row in rows], dtype=np.float64).reshape(len(rows), steps)
+    unknown = ~np.isfinite(table).all(axis=0)
+    return table[:, : int(unknown.argmax())] if unknown.any() else table

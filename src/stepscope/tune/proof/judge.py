@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from stepscope.measure.trial.record import Trial
 from stepscope.record.errors import BrokenRun
 from stepscope.record.proof import Because, Proof, ProofReason, ProofState
 from stepscope.tune.proof.effects import RoundingLimits, early_limits, rounding_limits
 from stepscope.tune.proof.first_steps import (
+    FirstStepCheck,
     check_first_loss,
     check_norms,
     first_other_rate,
@@ -21,10 +23,7 @@ from stepscope.tune.proof.first_steps import (
     update_size,
 )
 from stepscope.tune.proof.loss_statistics import (
-    PACE_MARGIN,
-    LearningPace,
     PairedLosses,
-    TailDifference,
     below_one_update,
     first_per_seed,
     learning_paces,
@@ -33,50 +32,6 @@ from stepscope.tune.proof.loss_statistics import (
     worst_divergence,
 )
 from stepscope.tune.proof.result import coverage, not_proven
-
-
-def _judge_means(
-    side: PairedLosses, limit: RoundingLimits, update: float | None, numbers: dict[str, Any]
-) -> tuple[ProofState, Because | None]:
-    """The state, and for all but `matches` the reason. What it rests on goes into `numbers`.
-
-    `update`: see `below_one_update`.
-    """
-    end = tail_difference(side.base, side.control, side.variant, limit)
-    pace = learning_paces(side.base, side.control, side.variant)
-    best = min(pace, key=lambda one: one.high - one.low, default=None)
-    numbers |= _told(end, best)
-    if len(side.seeds) < 2:
-        return ProofState.UNCLEAR, Because(ProofReason.ONE_SEED)
-    for one in pace:
-        if one.beyond:
-            return ProofState.DIFFERS, Because(ProofReason.PACE, value=1 + one.value)
-    if end.beyond:
-        return ProofState.DIFFERS, Because(ProofReason.TAIL, value=end.value)
-    if not any(one.within for one in pace) and not below_one_update(
-        side.base, side.variant, update
-    ):
-        if best is None:
-            return ProofState.UNCLEAR, Because(ProofReason.NO_TREND)
-        known_to = _finite(max(-best.low, best.high))
-        return ProofState.UNCLEAR, Because(ProofReason.UNCERTAIN_TREND, value=known_to)
-    if not end.within:
-        return ProofState.UNCLEAR, Because(ProofReason.WIDE_TAIL)
-    return ProofState.MATCHES, None
-
-
-def _told(end: TailDifference, pace: LearningPace | None) -> dict[str, Any]:
-    told: dict[str, Any] = {"tail": end.value, "tail_low": _finite(end.low)}
-    told |= {"tail_high": _finite(end.high), "tail_margin": end.margin}
-    if pace is not None:
-        told |= {"pace": pace.value, "pace_low": _finite(pace.low), "pace_high": _finite(pace.high)}
-        told |= {"pace_steps": pace.steps, "pace_margin": PACE_MARGIN}
-    return told
-
-
-def _finite(value: float) -> float | None:
-    return value if isfinite(value) else None
-
 
 FEWEST_STEPS: Final = 12
 _KNOWN: Final = 0.9  # of the steps must have a loss
@@ -96,19 +51,25 @@ def judge_numeric(
     each other, so the means over steps and seeds are, and there is no control. `more` seeds are
     to come: only what is far out is called different yet."""
     side = pair_losses(base, () if draws else control, variant)
-    if missing_data := _nothing(side):
-        return Proof(ProofState.NOT_PROVEN, missing_data)
+    if not side.seeds:
+        return not_proven(ProofReason.NO_SEED)
+    if not side.steps:
+        return not_proven(ProofReason.NO_LOSSES)
+    if len(side.steps) < _KNOWN * side.made:
+        return not_proven(ProofReason.FEW_LOSSES, count=len(side.steps), of=side.made)
+    if side.made < FEWEST_STEPS:
+        return not_proven(ProofReason.TOO_FEW_STEPS, count=side.made)
     ours, theirs = first_per_seed(base, side.seeds), first_per_seed(variant, side.seeds)
     checks = [] if side.control is None else first_per_seed(control, side.seeds)
     limit = early_limits(dtype) if more or len(side.seeds) == 1 else rounding_limits(dtype)
     numbers: dict[str, Any] = {"dtype": dtype}
-    reason = _unlike_runs(ours, theirs) or _lost(side)
+    reason = _unlike_runs(side, ours, theirs)
     if reason is None and draws:
         if size := norm_shift(ours, theirs):
             reason = Because(ProofReason.NORM_SHIFT, value=size)
     elif reason is None:
         reason = _unlike_losses(side, limit, numbers)
-        reason = reason or _unlike_norms(ours, checks, theirs, limit, numbers)
+        reason = reason or _unlike_norms(check_norms(ours, checks, theirs, limit), numbers)
     state = ProofState.DIFFERS
     if reason is None:
         state, reason = _judge_means(side, limit, update_size(ours), numbers)
@@ -119,25 +80,18 @@ def judge_numeric(
     )
 
 
-def _nothing(side: PairedLosses) -> Because | None:
-    """Why there is nothing to compare."""
-    if not side.seeds:
-        return Because(ProofReason.NO_SEED)
-    if not side.steps:
-        return Because(ProofReason.NO_LOSSES)
-    if len(side.steps) < _KNOWN * side.made:
-        return Because(ProofReason.FEW_LOSSES, count=len(side.steps), of=side.made)
-    few = side.made < FEWEST_STEPS
-    return Because(ProofReason.TOO_FEW_STEPS, count=side.made) if few else None
-
-
-def _unlike_runs(base: Sequence[Trial], variant: Sequence[Trial]) -> Because | None:
+def _unlike_runs(
+    side: PairedLosses, base: Sequence[Trial], variant: Sequence[Trial]
+) -> Because | None:
+    """Another learning rate or length in some seed, or losses that are no numbers."""
     for ours, theirs in zip(base, variant, strict=True):
         if step := first_other_rate(ours, theirs):
             return Because(ProofReason.OTHER_RATE, step=step)
         if found := _other_length(ours, theirs):
             return found
-    return None
+    gone = ~np.isfinite(side.variant).all(axis=0)
+    step = int(side.steps[gone.argmax()])
+    return Because(ProofReason.NAN, step=step) if gone.any() else None
 
 
 def _other_length(base: Trial, variant: Trial) -> Because | None:
@@ -145,12 +99,6 @@ def _other_length(base: Trial, variant: Trial) -> Because | None:
     if base.request.steps != variant.request.steps or ours == theirs:
         return None
     return Because(ProofReason.OTHER_LENGTH, count=theirs, of=ours)
-
-
-def _lost(side: PairedLosses) -> Because | None:
-    gone = ~np.isfinite(side.variant).all(axis=0)
-    step = int(side.steps[gone.argmax()])
-    return Because(ProofReason.NAN, step=step) if gone.any() else None
 
 
 def _unlike_losses(
@@ -163,36 +111,62 @@ def _unlike_losses(
             return Because(ProofReason.FIRST_LOSS, value=first.value)
     if side.control is None:
         return None
-    gone = worst_divergence(side.base, side.control, side.variant, limit)
-    numbers |= {"divergence": gone.ratio, "divergence_limit": limit.growth}
-    if gone.ratio <= limit.growth:
+    ratio, column = worst_divergence(side.base, side.control, side.variant, limit)
+    numbers |= {"divergence": ratio, "divergence_limit": limit.growth}
+    if ratio <= limit.growth:
         return None
-    step = int(side.steps[gone.column])
-    return Because(ProofReason.DIVERGED, step=step, value=gone.ratio)
+    return Because(ProofReason.DIVERGED, step=int(side.steps[column]), value=ratio)
 
 
-def _unlike_norms(
-    base: Sequence[Trial],
-    control: Sequence[Trial],
-    variant: Sequence[Trial],
-    limit: RoundingLimits,
-    numbers: dict[str, Any],
-) -> Because | None:
-    found = check_norms(base, control, variant, limit)
-    if found:
-        numbers |= {"first_norm": found[0].value, "first_norm_limit": found[0].limit}
-    for step, check in enumerate(found, start=1):
+def _unlike_norms(checks: Sequence[FirstStepCheck], numbers: dict[str, Any]) -> Because | None:
+    if checks:
+        numbers |= {"first_norm": checks[0].value, "first_norm_limit": checks[0].limit}
+    for step, check in enumerate(checks, start=1):
         if check.failed:
             return Because(ProofReason.NORM, step=step, value=check.value)
     return None
 
 
+def _judge_means(
+    side: PairedLosses, limit: RoundingLimits, update: float | None, numbers: dict[str, Any]
+) -> tuple[ProofState, Because | None]:
+    """The state, and for all but `matches` the reason. What it rests on goes into `numbers`.
+
+    `update`: see `below_one_update`.
+    """
+
+    def finite(value: float) -> float | None:
+        return value if isfinite(value) else None
+
+    end = tail_difference(side.base, side.control, side.variant, limit)
+    paces = learning_paces(side.base, side.control, side.variant)
+    best = min(paces, key=lambda one: one.high - one.low, default=None)
+    numbers |= {"tail": end.value, "tail_low": finite(end.low), "tail_high": finite(end.high)}
+    numbers["tail_margin"] = end.margin
+    if best is not None:
+        numbers |= {"pace": best.value, "pace_low": finite(best.low)}
+        numbers |= {"pace_high": finite(best.high), "pace_steps": best.steps}
+        numbers["pace_margin"] = best.margin
+    if len(side.seeds) < 2:
+        return ProofState.UNCLEAR, Because(ProofReason.ONE_SEED)
+    for pace in paces:
+        if pace.beyond:
+            return ProofState.DIFFERS, Because(ProofReason.PACE, value=1 + pace.value)
+    if end.beyond:
+        return ProofState.DIFFERS, Because(ProofReason.TAIL, value=end.value)
+    small = below_one_update(side.base, side.variant, update)
+    if not small and not any(pace.within for pace in paces):
+        if best is None:
+            return ProofState.UNCLEAR, Because(ProofReason.NO_TREND)
+        known_to = finite(max(-best.low, best.high))
+        return ProofState.UNCLEAR, Because(ProofReason.UNCERTAIN_TREND, value=known_to)
+    if not end.within:
+        return ProofState.UNCLEAR, Because(ProofReason.WIDE_TAIL)
+    return ProofState.MATCHES, None
+
+
 def judge_exact(
-    base: Sequence[Trial],
-    variant: Sequence[Trial],
-    dtype: str = "float32",
-    *,
-    more: bool = False,
+    base: Sequence[Trial], variant: Sequence[Trial], dtype: str = "float32", *, more: bool = False
 ) -> Proof:
     """Every trial of the variant against those of the baseline with its seed.
 
@@ -210,32 +184,32 @@ def judge_exact(
     used = [trial for seed in seeds for trial in (*ours[seed], *theirs[seed])]
     pairs = [(ours[seed][0], trial) for seed in seeds for trial in theirs[seed]]
     steps = min(min(len(a.losses), len(b.losses)) for a, b in pairs)
-    found = next((why for a, b in pairs if (why := first_difference(a, b))), None)
-    if found is None:
-        return _exact_proof(ProofState.IDENTICAL, None, steps, seeds, used)
+    found = next((why for a, b in pairs if (why := _first_difference(a, b))), None)
     repeats = [(ours[seed][0], again) for seed in seeds for again in ours[seed][1:]]
-    if not repeats:
-        return _exact_proof(ProofState.UNCLEAR, found, steps, seeds, used, baseline_repeats=False)
-    if all(first_difference(a, b) is None for a, b in repeats):
-        return _exact_proof(ProofState.DIFFERS, found, steps, seeds, used)
-    first = [a for a, _ in repeats]
-    return judge_numeric(first, [b for _, b in repeats], variant, dtype, more=more)
+    if found is None:
+        state = ProofState.IDENTICAL
+    elif not repeats:
+        state = ProofState.UNCLEAR
+    elif all(_first_difference(a, b) is None for a, b in repeats):
+        state = ProofState.DIFFERS
+    else:
+        first = [a for a, _ in repeats]
+        return judge_numeric(first, [b for _, b in repeats], variant, dtype, more=more)
+    covered, missing = coverage(used)
+    numbers = tuple(sorted({trial.number for trial in used}))
+    proof = Proof(state, found, steps, len(seeds), {}, covered, missing, numbers)
+    return replace(proof, baseline_repeats=state is not ProofState.UNCLEAR)
 
 
-def first_difference(base: Trial, variant: Trial) -> Because | None:
+def _first_difference(base: Trial, variant: Trial) -> Because | None:
     """How two trials with one seed differ first, however little; None: in nothing."""
     if step := first_other_rate(base, variant):
         return Because(ProofReason.OTHER_RATE, step=step)
     for step, (ours, theirs) in enumerate(zip(base.losses, variant.losses, strict=False), start=1):
-        if not _same(ours, theirs):
+        both_nan = ours is not None and theirs is not None and isnan(ours) and isnan(theirs)
+        if ours != theirs and not both_nan:
             return Because(ProofReason.OTHER_LOSS, step=step)
     return _other_length(base, variant)
-
-
-def _same(ours: float | None, theirs: float | None) -> bool:
-    if ours is None or theirs is None:
-        return ours is theirs
-    return ours == theirs or (isnan(ours) and isnan(theirs))
 
 
 def _by_seed(trials: Sequence[Trial]) -> dict[int, list[Trial]]:
@@ -246,27 +220,10 @@ def _by_seed(trials: Sequence[Trial]) -> dict[int, list[Trial]]:
     return found
 
 
-def _exact_proof(
-    state: ProofState,
-    because: Because | None,
-    steps: int,
-    seeds: Sequence[int],
-    used: Sequence[Trial],
-    baseline_repeats: bool = True,
-) -> Proof:
-    covered, missing = coverage(used)
-    numbers = tuple(sorted({trial.number for trial in used}))
-    return Proof(
-        state, because, steps, len(seeds), {}, covered, missing, numbers,
-        baseline_repeats=baseline_repeats,
-    )  # fmt: skip
-
-
 Outputs = Mapping[str, Any]
 """Arrays by name: `values_0`, … (some values of each call's output), `top1_0`, … (the index of
 the largest along the last dimension)."""
 
-_FILE: Final = "outputs.npz"
 _AGREE: Final = 0.98  # of top-1: outputs of nearly the same size may change places
 _TIMES: Final = 4.0  # the control's error: rounding once is less than rounding everywhere
 _FAR: Final = 4.0  # times the limit: no rounding explains it
@@ -274,7 +231,7 @@ _FAR: Final = 4.0  # times the limit: no rounding explains it
 
 def read_outputs(folder: Path) -> Outputs:
     """What the trial of this run folder kept. Raises BrokenRun."""
-    path = folder / _FILE
+    path = folder / "outputs.npz"
     try:
         with np.load(path, allow_pickle=False) as kept:
             return {name: kept[name] for name in kept.files}
@@ -298,10 +255,12 @@ def judge_outputs(
     calls = [name for name in base if name.startswith("values_") and name in variant]
     if not calls:
         return not_proven(ProofReason.NO_OUTPUTS)
+    proof = Proof(ProofState.MATCHES, steps=len(calls), seeds=1, of_outputs=True)
     if any(variant[name].shape != base[name].shape for name in base if name in variant):
-        return _outputs_proof(ProofState.DIFFERS, Because(ProofReason.OUTPUT_SHAPE), len(calls), {})
+        because = Because(ProofReason.OUTPUT_SHAPE)
+        return replace(proof, state=ProofState.DIFFERS, because=because)
     if all(np.array_equal(base[name], variant[name], equal_nan=True) for name in calls):
-        return _outputs_proof(ProofState.IDENTICAL, None, len(calls), {})
+        return replace(proof, state=ProofState.IDENTICAL)
     error = max(_error(base[name], variant[name]) for name in calls)
     tops = [name for name in base if name.startswith("top1_") and name in variant]
     same = [np.asarray(base[name] == variant[name]).ravel() for name in tops]
@@ -309,15 +268,16 @@ def judge_outputs(
     shown = [_error(base[name], control[name]) for name in calls if control and name in control]
     limit = max([rounding_limits(dtype).first_norm, *(_TIMES * one for one in shown if one < 1)])
     numbers = {"output_error": error, "output_limit": limit, "top1": agreement, "dtype": dtype}
+    proof = replace(proof, numbers=numbers)
     off = Because(ProofReason.OUTPUT_ERROR, value=error)
     if exact or not error <= _FAR * limit:
-        return _outputs_proof(ProofState.DIFFERS, off, len(calls), numbers)
+        return replace(proof, state=ProofState.DIFFERS, because=off)
     if error > limit:
-        return _outputs_proof(ProofState.UNCLEAR, off, len(calls), numbers)
+        return replace(proof, state=ProofState.UNCLEAR, because=off)
     if agreement is not None and agreement < _AGREE:
         other = Because(ProofReason.TOP1, value=agreement)
-        return _outputs_proof(ProofState.UNCLEAR, other, len(calls), numbers)
-    return _outputs_proof(ProofState.MATCHES, None, len(calls), numbers)
+        return replace(proof, state=ProofState.UNCLEAR, because=other)
+    return proof
 
 
 def _error(base: Any, variant: Any) -> float:
@@ -329,9 +289,3 @@ def _error(base: Any, variant: Any) -> float:
     size = float(np.linalg.norm(ours[known]))
     gone = float(np.linalg.norm(theirs[known] - ours[known]))
     return gone / size if size else (0.0 if gone == 0 else float("inf"))
-
-
-def _outputs_proof(
-    state: ProofState, because: Because | None, calls: int, numbers: dict[str, Any]
-) -> Proof:
-    return Proof(state, because, calls, 1, numbers, of_outputs=True)

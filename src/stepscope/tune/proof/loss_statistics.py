@@ -9,7 +9,7 @@ paired differences are held against the shape that a slower pace would give them
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import hypot, sqrt
+from math import hypot, inf, sqrt
 from typing import Final
 
 import numpy as np
@@ -70,10 +70,8 @@ def rms(values: Floats) -> float:
 
 
 def _table(trials: dict[int, Trial], seeds: Sequence[int], steps: int) -> Floats:
-    rows = [
-        [np.nan if loss is None else loss for loss in trials[seed].losses[:steps]] for seed in seeds
-    ]
-    return np.array(rows, dtype=np.float64).reshape(len(seeds), steps)
+    rows = [trials[seed].losses[:steps] for seed in seeds]
+    return np.array(rows, dtype=np.float64).reshape(len(seeds), steps)  # None becomes nan
 
 
 def _first(trials: Sequence[Trial]) -> dict[int, Trial]:
@@ -111,28 +109,23 @@ def fit_curve(losses: Floats) -> LossCurve | None:
     if steps < _FEWEST_CURVE_STEPS:
         return None
     at = np.arange(steps, dtype=np.float64)
-    knots = _knots(steps)
+    places, apart = [0.0], float(_FIRST)
+    widest = max(apart, (steps - 1) / _PARTS)
+    while places[-1] + 1.5 * apart < steps - 1:
+        places.append(places[-1] + apart)
+        apart = min(2 * apart, widest)
+    knots = np.array([*places, steps - 1.0])
     basis = np.stack([np.interp(at, knots, unit) for unit in np.eye(len(knots))], axis=1)
     inverse = np.linalg.pinv(basis.T @ basis)
     heights = inverse @ basis.T @ losses
     left = losses - basis @ heights
     spread = sqrt(float(left @ left) / (steps - len(knots)))
     errors = spread * np.sqrt(np.maximum(np.diag(inverse), 0.0))
-    return LossCurve(
-        np.interp(at, knots, never_rising(heights)), np.asarray(np.interp(at, knots, errors))
-    )
+    falling, errors = _never_rising(heights), np.asarray(np.interp(at, knots, errors))
+    return LossCurve(np.interp(at, knots, falling), errors)
 
 
-def _knots(steps: int) -> Floats:
-    places, apart = [0.0], float(_FIRST)
-    widest = max(apart, (steps - 1) / _PARTS)
-    while places[-1] + 1.5 * apart < steps - 1:
-        places.append(places[-1] + apart)
-        apart = min(2 * apart, widest)
-    return np.array([*places, steps - 1.0])
-
-
-def never_rising(values: Floats) -> Floats:
+def _never_rising(values: Floats) -> Floats:
     """The nearest series that does not: neighbours that rise are put together."""
     means: list[float] = []
     counts: list[int] = []
@@ -151,37 +144,51 @@ def never_rising(values: Floats) -> Floats:
 _BLOCK: Final = 5  # steps whose divergence is looked at together
 
 
-@dataclass(frozen=True, slots=True)
-class Divergence:
-    """Where the variant went furthest beyond the control."""
-
-    ratio: float
-    """Its divergence there over the control's."""
-    column: int
-    """The last one of that block of steps."""
-
-
 def worst_divergence(
     base: Floats, control: Floats, variant: Floats, limit: RoundingLimits
-) -> Divergence:
-    """Rows are seeds, columns steps; all are finite. The first step is judged apart."""
+) -> tuple[float, int]:
+    """Where the variant went furthest beyond the control: its divergence over the control's, and
+    the last column of that block of steps. All are finite; the first step is judged apart."""
     floor = max(limit.floor * float(np.abs(base).mean()), np.finfo(np.float64).tiny)
-    shown = np.array([max(floor, rms(block)) for block in _split(control - base)])
-    gone = np.array([_typical(np.abs(block), floor) for block in _split(variant - base)])
+    blocks = [slice(at, at + _BLOCK) for at in range(1, base.shape[1], _BLOCK)]
+    shown = np.array([max(floor, rms((control - base)[:, block])) for block in blocks])
+    # The geometric mean: one seed that runs away, or one wild step, is not a change in all.
+    logs = np.log(np.abs(variant - base) + floor / 8)
+    gone = np.exp([np.mean(logs[:, block]) for block in blocks])
     # What one rounding makes dies away where training settles; that of every step does not.
     ratios = gone / np.maximum.accumulate(shown)
     place = int(np.argmax(ratios))
-    return Divergence(float(ratios[place]), min(base.shape[1] - 1, (place + 1) * _BLOCK))
+    return float(ratios[place]), min(base.shape[1] - 1, (place + 1) * _BLOCK)
 
 
-def _split(values: Floats) -> list[Floats]:
-    """All but the first step, in blocks of steps that follow each other."""
-    return [values[:, at : at + _BLOCK] for at in range(1, values.shape[1], _BLOCK)]
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The variant less the baseline, paired by seed, with a 95% interval."""
+
+    value: float
+    low: float
+    high: float
+    margin: float
+    """The difference that counts as none."""
+
+    @property
+    def within(self) -> bool:
+        return -self.margin <= self.low and self.high <= self.margin
+
+    @property
+    def beyond(self) -> bool:
+        return self.low > self.margin or self.high < -self.margin
 
 
-def _typical(values: Floats, floor: float) -> float:
-    """The geometric mean: one seed that runs away, or one wild step, is not a change in all."""
-    return float(np.exp(np.mean(np.log(values + floor / 8))))
+def _interval(own: Floats, shown: Floats | None) -> tuple[float, float, float]:
+    """The mean over seeds, and its interval, without bound where nothing tells a spread. The
+    control's true mean is none: each of its seeds is a degree of freedom."""
+    value = float(own.mean())
+    squares, degrees = float(((own - value) ** 2).sum()), len(own) - 1
+    if shown is not None:
+        squares, degrees = squares + float((shown**2).sum()), degrees + len(shown)
+    reach = student_t(degrees) * sqrt(squares / degrees / len(own)) if degrees else inf
+    return value, value - reach, value + reach
 
 
 PACE_MARGIN: Final = 0.03  # of the pace: a third of what a learning rate times 0.9 changes
@@ -191,22 +198,11 @@ _CLEAR: Final = 5.0  # standard errors the loss must have fallen by: noise is no
 
 
 @dataclass(frozen=True, slots=True)
-class LearningPace:
-    """The variant's pace less the baseline's, as a share, with a 95% interval; -0.1: slower."""
+class LearningPace(Difference):
+    """Of the pace, as a share; -0.1: slower."""
 
-    value: float
-    low: float
-    high: float
     steps: int
     """From the first on, over which it was taken."""
-
-    @property
-    def within(self) -> bool:
-        return self.low > -PACE_MARGIN and self.high < PACE_MARGIN
-
-    @property
-    def beyond(self) -> bool:
-        return self.low > PACE_MARGIN or self.high < -PACE_MARGIN
 
 
 def learning_paces(base: Floats, control: Floats | None, variant: Floats) -> list[LearningPace]:
@@ -221,16 +217,14 @@ def learning_paces(base: Floats, control: Floats | None, variant: Floats) -> lis
     at = np.arange(total, dtype=np.float64)
     shape = (np.interp(at * (1 - _PACE), at, known.values) - known.values) / _PACE
     ends = sorted({max(_FEWEST_CURVE_STEPS, int(total * share)) for share in _SHARES}, reverse=True)
-    return [
-        _pace(
-            base[:, :end],
-            None if control is None else control[:, :end],
-            variant[:, :end],
-            shape[:end],
-        )
-        for end in ends
-        if known.fall(end) > _CLEAR
-    ]
+    found = []
+    for end in (end for end in ends if known.fall(end) > _CLEAR):
+        # How much of the pace explains each seed's differences; more loss: a slower one.
+        explain = -shape[:end] / float(shape[:end] @ shape[:end])
+        shown = None if control is None else (control - base)[:, :end] @ explain
+        own = (variant - base)[:, :end] @ explain
+        found.append(LearningPace(*_interval(own, shown), PACE_MARGIN, end))
+    return found
 
 
 def below_one_update(base: Floats, variant: Floats, update: float | None) -> bool:
@@ -242,71 +236,29 @@ def below_one_update(base: Floats, variant: Floats, update: float | None) -> boo
     return update is not None and bool(np.abs(variant - base).max() < _PACE / 10 * update)
 
 
-def _pace(base: Floats, control: Floats | None, variant: Floats, shape: Floats) -> LearningPace:
-    own = _fitted(variant - base, shape)
-    centre, squares, degrees = float(own.mean()), float(((own - own.mean()) ** 2).sum()), len(own)
-    degrees -= 1
-    if control is not None:
-        # The control's true mean is none: each seed is a degree of freedom.
-        squares += float((_fitted(control - base, shape) ** 2).sum())
-        degrees += len(own)
-    if degrees == 0:
-        return LearningPace(centre, -np.inf, np.inf, len(shape))
-    reach = student_t(degrees) * sqrt(squares / degrees / len(own))
-    return LearningPace(centre, centre - reach, centre + reach, len(shape))
-
-
-def _fitted(differences: Floats, shape: Floats) -> Floats:
-    """By how much of the pace each seed's differences are explained; more loss: a slower one."""
-    return np.array([-float(row @ shape) / float(shape @ shape) for row in differences])
-
-
 _SHARE: Final = 4  # the last quarter of the steps
 _TIMES_CONTROL: Final = 4.0
 _TIMES_SEEDS: Final = 0.5
 _OF_FALL: Final = 0.002  # of what the loss has come down by: near nothing, shares of it are noise
 
 
-@dataclass(frozen=True, slots=True)
-class TailDifference:
-    """The variant's mean loss less the baseline's, paired by seed, with a 95% interval."""
-
-    value: float
-    low: float
-    high: float
-    margin: float
-    """The difference that counts as none: a few of the control's, half of what seeds differ by, or
-    two thousandths of the loss's fall, whichever is most."""
-
-    @property
-    def within(self) -> bool:
-        return -self.margin <= self.low and self.high <= self.margin
-
-    @property
-    def beyond(self) -> bool:
-        return self.low > self.margin or self.high < -self.margin
-
-
 def tail_difference(
     base: Floats, control: Floats | None, variant: Floats, limit: RoundingLimits
-) -> TailDifference:
-    """Rows are seeds, columns steps. The interval is without bound where nothing tells a spread."""
+) -> Difference:
+    """Of the mean loss over the last steps. Rows are seeds, columns steps.
+
+    The margin is a few of the control's, half of what seeds differ by, or two thousandths of the
+    loss's fall, whichever is most.
+    """
     length = max(1, base.shape[1] // _SHARE)
     start = base.shape[1] - length
     means = base[:, start:].mean(axis=1)
     fall = float(base[:, :length].mean() - means.mean())
-    own = variant[:, start:].mean(axis=1) - means
-    seeds = len(own)
-    squares, degrees = float(((own - own.mean()) ** 2).sum()), seeds - 1
     margin = max(limit.floor * float(np.abs(means).mean()), _OF_FALL * fall)
-    if seeds > 1:
+    if len(means) > 1:
         margin = max(margin, _TIMES_SEEDS * float(means.std(ddof=1)))
+    shown = None
     if control is not None:
         shown = control[:, start:].mean(axis=1) - means
-        squares, degrees = squares + float((shown**2).sum()), degrees + seeds
-        margin = max(margin, _TIMES_CONTROL * sqrt(float((shown**2).mean())))
-    value = float(own.mean())
-    if degrees == 0:
-        return TailDifference(value, -np.inf, np.inf, margin)
-    reach = student_t(degrees) * sqrt(squares / degrees / seeds)
-    return TailDifference(value, value - reach, value + reach, margin)
+        margin = max(margin, _TIMES_CONTROL * rms(shown))
+    return Difference(*_interval(variant[:, start:].mean(axis=1) - means, shown), margin)

@@ -38,29 +38,20 @@ class _ReusedTrials:
         self._run = run
         self._known: dict[bytes, list[Trial]] = {}
         for trial in known:
-            self._known.setdefault(_whatever_steps(trial.request), []).append(trial)
+            whatever_steps = replace_fields(trial.request, steps=0).key()
+            self._known.setdefault(whatever_steps, []).append(trial)
 
     def __call__(self, request: TrialRequest) -> Trial:
-        kept = self._known.get(_whatever_steps(request), [])
-        for trial in kept:
-            if trial.request.steps >= request.steps:
-                kept.remove(trial)
-                return _cut(trial, request)
-        return self._run(request)
-
-
-def _whatever_steps(request: TrialRequest) -> bytes:
-    return replace_fields(request, steps=0).key()
-
-
-def _cut(trial: Trial, request: TrialRequest) -> Trial:
-    """Its first steps, as many as requested."""
-    steps = min(trial.steps, request.steps)
-    short = tuple(step for step in trial.proof.short_batches if step <= steps)
-    proof = replace_fields(trial.proof, rates=trial.proof.rates[:steps], short_batches=short)
-    return replace_fields(
-        trial, request=request, steps=steps, losses=trial.losses[:steps], proof=proof
-    )
+        kept = self._known.get(replace_fields(request, steps=0).key(), [])
+        trial = next((one for one in kept if one.request.steps >= request.steps), None)
+        if trial is None:
+            return self._run(request)
+        kept.remove(trial)
+        steps = min(trial.steps, request.steps)
+        short = tuple(step for step in trial.proof.short_batches if step <= steps)
+        proof = replace_fields(trial.proof, rates=trial.proof.rates[:steps], short_batches=short)
+        losses = trial.losses[:steps]
+        return replace_fields(trial, request=request, steps=steps, losses=losses, proof=proof)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +70,13 @@ class _Case:
     def base(self, seed: int = 0, perturb: str | None = None) -> Trial:
         trial = self.trials(replace_fields(self.request, seed=seed, perturb=perturb))
         if not trial.ok:
-            proof = not_proven(ProofReason.BASELINE_FAILED, detail=trial.failure)
-            raise _ProofEnded(proof, trial)
+            raise _ProofEnded(not_proven(ProofReason.BASELINE_FAILED, detail=trial.failure), trial)
         return trial
 
     def variant(self, seed: int = 0) -> Trial:
         trial = self.trials(replace_fields(self.request, fixes=self.fixes, seed=seed))
         if trial.status is TrialStatus.NOT_APPLICABLE:
-            proof = not_proven(ProofReason.NOT_APPLICABLE, detail=trial.failure)
-            raise _ProofEnded(proof, trial)
+            raise _ProofEnded(not_proven(ProofReason.NOT_APPLICABLE, detail=trial.failure), trial)
         if not trial.ok:
             because = Because(ProofReason.VARIANT_FAILED, detail=trial.failure)
             raise _ProofEnded(Proof(ProofState.DIFFERS, because), trial)
@@ -171,12 +160,13 @@ def _prove_outputs(
     case: _Case,
     first: Trial,
     other: Trial,
-    outputs: Callable[[Trial], Outputs],
+    outputs: Callable[[Trial], Outputs] | None,
     dtype: str,
-    *,
     exact: bool,
 ) -> Proof:
     """Two trials; a control where outputs are further apart than the dtype alone explains."""
+    if outputs is None or not (first.proof.outputs and other.proof.outputs):
+        return not_proven(ProofReason.NO_OUTPUTS)
     ours, theirs, used = outputs(first), outputs(other), [first.number, other.number]
     proof = judge_outputs(ours, theirs, dtype, exact=exact)
     if not exact and proof.state in (ProofState.UNCLEAR, ProofState.DIFFERS):
@@ -212,9 +202,7 @@ def prove(
         return changes_training(fixes)
     request = TrialRequest(tuple(base_fixes), steps=steps, proof=True)
     case = _Case(_ReusedTrials(run, known), request, tuple(fixes))
-    if seeds > 1 and any(
-        map(changes_draws, (one for one in known if one.request.fixes == case.fixes))
-    ):
+    if seeds > 1 and any(changes_draws(one) for one in known if one.request.fixes == case.fixes):
         case = case.with_draws_per_batch()
     dtype = coarsest_rounding((*fixes, *base_fixes), own)
     try:
@@ -224,9 +212,7 @@ def prove(
             return changes_training(fixes)
         exact = kind == FixKind.EXACT
         if first.what == "inference":
-            if outputs is None or not all(one.proof.outputs for one in (first, other)):
-                return not_proven(ProofReason.NO_OUTPUTS)
-            return _prove_outputs(case, first, other, outputs, dtype, exact=exact)
+            return _prove_outputs(case, first, other, outputs, dtype, exact)
         if exact:
             return _prove_exact(case, first, other, seeds, own)
         return _prove_numeric(case, first, other, seeds, dtype)

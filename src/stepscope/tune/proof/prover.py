@@ -3,6 +3,7 @@ steps and seeds as the budget allows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,10 +14,10 @@ from stepscope.measure.trial.record import ROUNDING_DTYPES, Trial, TrialRequest
 from stepscope.record.proof import Proof, ProofState
 from stepscope.record.trial import Rejection, RejectReason
 from stepscope.tune.proof.effects import changes_draws, coarsest_rounding
-from stepscope.tune.proof.judge import Outputs, read_outputs
+from stepscope.tune.proof.judge import read_outputs
 from stepscope.tune.proof.prove import prove
 from stepscope.tune.request import TuneRequest
-from stepscope.tune.search.ladder import Ladder, Rejected
+from stepscope.tune.search.ladder import Ladder, Rejected, Rung
 
 FEWEST: Final = 30
 USUAL: Final = 100
@@ -39,9 +40,7 @@ def proof_steps(baseline: Trial, epoch: int | None, budget_s: float, seeds: int)
     step_s, start_s = _costs(baseline)
     affordable = int((budget_s / seeds / PER_SEED - start_s) / step_s)
     wanted = max(USUAL, epoch + _BEYOND) if epoch else _MOST
-    if wanted <= affordable:
-        return wanted
-    return max(FEWEST, min(affordable, _MOST))
+    return wanted if wanted <= affordable else max(FEWEST, min(affordable, _MOST))
 
 
 def _costs(baseline: Trial) -> tuple[float, float]:
@@ -54,56 +53,43 @@ def _costs(baseline: Trial) -> tuple[float, float]:
 _MORE: Final = 2  # seeds, where those asked for leave it unclear
 
 
+@dataclass(slots=True)
 class Prover:
-    """Knows every trial that a proof may rest on.
+    """Knows every trial that a proof may rest on."""
 
-    `own` is the program's coarsest arithmetic, `epoch` its steps in an epoch, None: not known.
-    """
-
-    def __init__(
-        self,
-        budget: Budget,
-        pool: TrialPool,
-        request: TuneRequest,
-        folder_of: Callable[[int], Path],
-        own: str,
-        epoch: int | None,
-    ) -> None:
-        self._budget = budget
-        self._pool = pool
-        self._request = request
-        self._folder_of = folder_of
-        self._own = own
-        self._epoch = epoch
-        self._made: list[Trial] = []  # besides those of the search
-        self._before: int | None = None  # so many of them were made during the search
+    budget: Budget
+    pool: TrialPool
+    request: TuneRequest
+    folder_of: Callable[[int], Path]
+    own: str
+    """The program's coarsest arithmetic."""
+    epoch: int | None
+    """Its steps; None: not known."""
+    _made: list[Trial] = field(default_factory=list)  # besides those of the search
+    _before: int | None = None  # so many of them were made during the search
 
     def rung(self, fixes: Fixes, kind: str, trials: Sequence[Trial]) -> Proof:
         """One seed, by trials that were made for speed where they serve: it may reject."""
-        return self._prove(fixes, kind, self._pool.request.steps, 1, trials)
+        return self._prove(fixes, kind, self.pool.request.steps, 1, trials)
 
     def ladder(self, fixes: Fixes, kind: str) -> Proof:
         """All seeds, and steps past the first epoch's end, as far as the budget allows; some more
         seeds where these leave it unclear."""
         if self._before is None:
             self._before = len(self._made)
-        pool, wanted = self._pool, self._request.seeds
+        pool, wanted = self.pool, self.request.seeds
         later_s = wanted * max(0.0, pool.cost_s(fixes) - pool.cost_s(()))  # what compiling takes
         steps, seeds = self._extent(later_s)
         if not self._confirms(fixes, kind, steps, seeds):
             steps, seeds = self._extent(later_s + pool.confirming_s(fixes))
         if seeds == 1:
             proof = self.rung(fixes, kind, pool.trials(fixes))
-            unclear = proof.state is ProofState.UNCLEAR
-            return replace(proof, budget_exhausted=unclear)
+            return replace(proof, budget_exhausted=proof.state is ProofState.UNCLEAR)
         proof = self._prove(fixes, kind, steps, seeds, pool.trials(fixes))
-        while (
-            proof.state is ProofState.UNCLEAR
-            and seeds < wanted + _MORE
-            and self._holds_another(fixes)
-        ):
-            seeds += 1
-            proof = self._prove(fixes, kind, steps, seeds, pool.trials(fixes))
+        for more in range(seeds + 1, wanted + _MORE + 1):
+            if proof.state is not ProofState.UNCLEAR or not self._holds_another(fixes):
+                break
+            proof = self._prove(fixes, kind, steps, more, pool.trials(fixes))
         return proof
 
     def fresh(self, fixes: Fixes) -> list[Trial]:
@@ -115,52 +101,48 @@ class Prover:
             if one.step_ms
             and one.request.fixes in ((), fixes)
             and not (one.request.perturb or one.request.draws_per_batch)
-            and one.steps >= self._pool.steps_of(fixes)
+            and one.steps >= self.pool.steps_of(fixes)
         ]
 
     def _extent(self, later_s: float) -> tuple[int, int]:
         """Steps and seeds, where so much of the budget is for something else."""
-        base, left = self._pool.trials(())[0], self._budget.left - later_s
-        seeds = proof_seeds(base, left, self._request.seeds)
-        return proof_steps(base, self._epoch, left, seeds), seeds
+        base, left = self.pool.trials(())[0], self.budget.left - later_s
+        seeds = proof_seeds(base, left, self.request.seeds)
+        return proof_steps(base, self.epoch, left, seeds), seeds
 
     def _confirms(self, fixes: Fixes, kind: str, steps: int, seeds: int) -> bool:
         """Whether the proof makes all the trials that a confirmation needs."""
-        paired = kind == "numeric" and self._pool.trials(())[0].what != "inference"
-        paired = paired and not any(map(changes_draws, self._pool.trials(fixes)))
-        return paired and seeds >= CONFIRM_PAIRS and steps > self._pool.steps_of(fixes)
+        paired = kind == "numeric" and self.pool.trials(())[0].what != "inference"
+        paired = paired and not any(map(changes_draws, self.pool.trials(fixes)))
+        return paired and seeds >= CONFIRM_PAIRS and steps > self.pool.steps_of(fixes)
 
     def _holds_another(self, fixes: Fixes) -> bool:
         """Whether the budget has room for one more seed, as the last one was."""
         seed = max((one.request.seed for one in self._made), default=0)
         last = [one.seconds for one in self._made if one.request.seed == seed]
         pairs = len(self.fresh(fixes)) // 2
-        later_s = 0.0 if pairs >= CONFIRM_PAIRS else self._pool.confirming_s(fixes)
-        return sum(last) <= self._budget.left - later_s
+        later_s = 0.0 if pairs >= CONFIRM_PAIRS else self.pool.confirming_s(fixes)
+        return sum(last) <= self.budget.left - later_s
 
     def _prove(
         self, fixes: Fixes, kind: str, steps: int, seeds: int, trials: Sequence[Trial]
     ) -> Proof:
-        known = [*self._pool.trials(()), *trials, *self._made]
+        def run(request: TrialRequest) -> Trial:
+            trial = self.budget(request)
+            if trial.ok:
+                self._made.append(trial)
+            return trial
+
         return prove(
-            self._run,
+            run,
             fixes,
             kind,
             steps=steps,
             seeds=seeds,
-            known=known,
-            own=self._own,
-            outputs=self._outputs,
+            known=[*self.pool.trials(()), *trials, *self._made],
+            own=self.own,
+            outputs=lambda trial: read_outputs(self.folder_of(trial.number)),
         )
-
-    def _run(self, request: TrialRequest) -> Trial:
-        trial = self._budget(request)
-        if trial.ok:
-            self._made.append(trial)
-        return trial
-
-    def _outputs(self, trial: Trial) -> Outputs:
-        return read_outputs(self._folder_of(trial.number))
 
 
 def prove_ladder(ladder: Ladder, prover: Prover) -> Proof | None:
@@ -169,22 +151,19 @@ def prove_ladder(ladder: Ladder, prover: Prover) -> Proof | None:
     None where there is no ladder.
     """
     while ladder.fixes:
-        kind = ladder.kinds()
-        proof = prover.ladder(ladder.fixes, kind)
+        proof = prover.ladder(ladder.fixes, ladder.kind(ladder.fixes))
         if proof.state is not ProofState.DIFFERS:
             return proof
-        rung = max(
-            ladder.search.rungs,
-            key=lambda one: (
-                one.candidate.kind != "exact",
-                ROUNDING_DTYPES.index(coarsest_rounding((one.candidate.fix,))),
-            ),
-        )
-        ladder.withdraw(
-            rung.candidate,
-            Rejected(rung.candidate.fix, Rejection(RejectReason.DIFFERS), rung.comparison, proof),
-        )
+        rung = max(ladder.search.rungs, key=_coarseness)
+        why = Rejection(RejectReason.DIFFERS)
+        rejected = Rejected(rung.candidate.fix, why, rung.comparison, proof)
+        ladder.withdraw(rung.candidate, rejected)
     return None
+
+
+def _coarseness(rung: Rung) -> tuple[bool, int]:
+    rounding = coarsest_rounding((rung.candidate.fix,))
+    return rung.candidate.kind != "exact", ROUNDING_DTYPES.index(rounding)
 
 
 def program_rounding(seen: Mapping[str, Any]) -> str:

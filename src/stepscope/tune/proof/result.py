@@ -1,7 +1,6 @@
 """Proofs without a comparison, and which events of training the steps of a proof covered."""
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
 from typing import Any, Final
 
 from stepscope.fixes.registry import fix_named
@@ -31,15 +30,11 @@ def _followed(steps_of: Callable[[ProofRecord], Sequence[int]]) -> Callable[[Tri
     return lambda trial: any(0 < step < trial.steps for step in steps_of(trial.proof))
 
 
-def _scheduled(trial: Trial) -> bool:
-    return any(a != b for a, b in pairwise(r for r in trial.proof.rates if r is not None))
-
-
 EVENTS: Final[dict[str, Callable[[Trial], bool]]] = {
     "epoch end": _followed(lambda proof: proof.epochs),
     "short last batch": lambda trial: bool(trial.proof.short_batches),
     "train→eval→train": _followed(lambda proof: proof.evaluations),
-    "scheduler step": _scheduled,
+    "scheduler step": lambda trial: len({*trial.proof.rates} - {None}) > 1,
     "save": _followed(lambda proof: proof.saves),
     "load": _followed(lambda proof: proof.loads),
 }

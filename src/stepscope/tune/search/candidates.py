@@ -74,7 +74,13 @@ def find_candidates(
     `only` and `skip` are names, or name=value; with `only`, what those name is tried unless it
     cannot do anything or goes further than `allow`.
     """
-    proposed = _proposed(program)
+    proposed: dict[str, tuple[str | None, str]] = {}
+    for finding in program.findings:  # those of larger gains first
+        kind = finding["kind"] if finding["kind"] in FIX_KINDS else "exact"
+        if finding["fix"] is not None:
+            proposed.setdefault(finding["fix"]["name"], (finding["fix"]["value"], kind))
+        for other in finding["also"]:
+            proposed.setdefault(other["name"], (other["value"], "exact"))
     found: list[Candidate] = []
     left: list[NotTried] = []
     for fix in all_fixes():
@@ -83,20 +89,28 @@ def find_candidates(
             continue
         value, found_kind = proposed.get(fix.name, (None, "exact"))
         kind = max(str(fix.kind), found_kind, key=FIX_KINDS.index)
+        too_far = FIX_KINDS.index(kind) > FIX_KINDS.index(allow)
         why = (
             (Rejection(RejectReason.SKIPPED) if fix.name in skip else None)
-            or _too_far(kind, allow)
-            or reason_not_to_try(fix, program)
+            or (Rejection(RejectReason.NOT_ALLOWED, kind) if too_far else None)
+            or _cannot_help(fix, program)
             or (None if chosen else _not_wanted(fix, objective, fix.name in proposed))
         )
-        texts = [text for text in _texts(fix, program, chosen, value) if text not in skip]
+        texts = [text for text in chosen if "=" in text] or [
+            fix.name if one is None else f"{fix.name}={one}"
+            for one in fix.first_values(program, value)
+        ]
+        texts = [text for text in texts if text not in skip]
         if why is None and not texts:
             why = Rejection(RejectReason.NO_OTHER_VALUE)
         if why is not None:
             left.append(NotTried(fix.name, why))
             continue
         each = [_candidate(fix, text, kind, program, predict) for text in texts]
-        found += each if chosen else [_likeliest(each)]
+        if not chosen:  # the one with the largest predicted gain, the others in its stead
+            best = max(each, key=lambda one: one.predicted is not None and one.predicted.speedup)
+            each = [replace(best, instead=tuple(one.fix for one in each if one is not best))]
+        found += each
     names = {one.name for one in found}
     for one in [one for one in found if one.after is not None and one.after not in names]:
         found.remove(one)
@@ -104,7 +118,7 @@ def find_candidates(
     return by_expected_gain([*_together(found, program, predict), *found], base_s=1.0), left
 
 
-def reason_not_to_try(fix: Fix, program: ObservedProgram) -> Rejection | None:
+def _cannot_help(fix: Fix, program: ObservedProgram) -> Rejection | None:
     """Why a fix cannot help this program; None where it may."""
     if fix.needs is not None and fix.needs != program.device:
         return Rejection(RejectReason.NEEDS_DEVICE, fix.needs)
@@ -150,12 +164,6 @@ def with_candidate(fixes: Fixes, one: Candidate) -> Fixes:
     for new in one.whole:
         fixes = (*(other for other in fixes if not exclude_each_other(other, new)), new)
     return fixes
-
-
-def _likeliest(each: Sequence[Candidate]) -> Candidate:
-    """The one with the largest predicted gain, the others in its stead."""
-    best = max(each, key=lambda one: one.predicted is not None and one.predicted.speedup)
-    return replace(best, instead=tuple(one.fix for one in each if one is not best))
 
 
 def _together(
@@ -204,38 +212,6 @@ def setup_seconds(fix: str, device: str) -> float:
     """What a trial takes longer with a fix, by experience; later trials tell better."""
     name, _, value = fix.partition("=")
     return fix_named(name).setup_seconds(value, device)
-
-
-def other_values(fix: str, value: str, program: ObservedProgram) -> list[str]:
-    """What to try in place of a fix's value that helped, in order."""
-    return fix_named(fix).other_values(value, program)
-
-
-def _texts(
-    fix: Fix, program: ObservedProgram, chosen: Sequence[str], proposed: str | None
-) -> list[str]:
-    given = [text for text in chosen if "=" in text]
-    if given:
-        return given
-    values = fix.first_values(program, proposed)
-    return [fix.name if value is None else f"{fix.name}={value}" for value in values]
-
-
-def _proposed(program: ObservedProgram) -> dict[str, tuple[str | None, str]]:
-    """The values and kinds that findings give fixes, those of larger gains first."""
-    found: dict[str, tuple[str | None, str]] = {}
-    for finding in program.findings:
-        kind = finding["kind"] if finding["kind"] in FIX_KINDS else "exact"
-        if finding["fix"] is not None:
-            found.setdefault(finding["fix"]["name"], (finding["fix"]["value"], kind))
-        for other in finding["also"]:
-            found.setdefault(other["name"], (other["value"], "exact"))
-    return found
-
-
-def _too_far(kind: str, allow: str) -> Rejection | None:
-    allowed = FIX_KINDS.index(kind) <= FIX_KINDS.index(allow)
-    return None if allowed else Rejection(RejectReason.NOT_ALLOWED, kind)
 
 
 def _not_wanted(fix: Fix, objective: str, found: bool) -> Rejection | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from typing import Final
 
-from stepscope.measure.contest import ContestResult, hold_contest
+from stepscope.measure.contest import hold_contest
 from stepscope.measure.trial.pool import BudgetSpent, Fixes
 from stepscope.record.fix_words import sentence
 from stepscope.record.proof import ProofState
@@ -38,13 +38,21 @@ def try_candidate(
     except BudgetSpent:
         _left_open(ladder, one, fixes)
         raise
-    if found.failed is not None and found.failed.status is TrialStatus.NOT_APPLICABLE:
-        idle = _left_idle(found.failed.fix, one, present, fixes)
-        if idle is not None:
-            without = tuple(other for other in fixes if other != idle)
-            return try_candidate(ladder, one, without, small_later)
+    failed = found.failed
+    idle = failed is not None and failed.status is TrialStatus.NOT_APPLICABLE
+    if failed is not None and failed.fix is not None and idle:
+        # A fix that is kept and has nothing to do beside the candidate, which may replace it.
+        blame = fix_name(failed.fix)
+        for other in present:
+            if fix_name(other) == blame != one.name and other in fixes:
+                without = tuple(fix for fix in fixes if fix != other)
+                return try_candidate(ladder, one, without, small_later)
     if one.along and not found.won:
-        _lost_together(ladder, one, found)
+        if failed is None:
+            ladder.beaten[one.label] = (one, ladder.speed)
+        elif idle and failed.fix in one.whole:
+            assert found.why is not None
+            ladder.reject(Rejected(failed.fix, found.why))
         return False
     if found.put_off:
         return None
@@ -68,15 +76,6 @@ def try_candidate(
     return True
 
 
-def _lost_together(ladder: Ladder, one: Candidate, found: ContestResult) -> None:
-    failed = found.failed
-    if failed is None:
-        ladder.beaten[one.label] = (one, ladder.speed)
-    elif failed.status is TrialStatus.NOT_APPLICABLE and failed.fix in one.whole:
-        assert found.why is not None
-        ladder.reject(Rejected(str(failed.fix), found.why))
-
-
 def _left_open(ladder: Ladder, one: Candidate, fixes: Fixes) -> None:
     """Say what it looked like when the budget ended, where that was a gain."""
     made = len(ladder.pool.trials(fixes))
@@ -86,23 +85,12 @@ def _left_open(ladder: Ladder, one: Candidate, fixes: Fixes) -> None:
         ladder.reject(Rejected(one.label, why, found))
 
 
-def _left_idle(blame: str | None, one: Candidate, present: Fixes, fixes: Fixes) -> str | None:
-    """A fix that is kept and has nothing to do beside the candidate, which may replace it."""
-    for other in present:
-        name = fix_name(other)
-        if blame is not None and name == fix_name(blame) != one.name and other in fixes:
-            return other
-    return None
-
-
 def _too_far(ladder: Ladder, one: Candidate, fixes: Fixes) -> Rejected | None:
     """Only the program shows what some fixes change, such as the draws of a dataset in workers."""
     for trial in ladder.pool.trials(fixes):
         for did in trial.fixes:
-            kind = did.kind
-            if did.name not in map(fix_name, one.whole) or kind is None:
-                continue
-            if FIX_KINDS.index(kind) > FIX_KINDS.index(ladder.allow):
+            kind, own = did.kind, did.name in map(fix_name, one.whole)
+            if own and kind and FIX_KINDS.index(kind) > FIX_KINDS.index(ladder.allow):
                 where = "; ".join(map(sentence, did.applied))
                 return Rejected(one.fix, Rejection(RejectReason.OBSERVED_KIND, where, kind=kind))
     return None
@@ -142,7 +130,10 @@ def _each(ladder: Ladder, found: Sequence[Candidate], small_later: bool) -> list
             too_long = [*too_long, *([] if one.along else [one.fix])]
             search.stopped = StopReason.BUDGET
         elif one.predicted is not None and one.predicted.high < 1:
-            _leave(ladder, one)
+            if not one.along:  # parts speak for themselves
+                ladder.beaten[one.label] = (one, ladder.speed)
+                why = Rejection(RejectReason.PREDICTED_LOSS, one.predicted.speedup)
+                ladder.reject(Rejected(one.fix, why))
         elif try_candidate(ladder, one, fixes, small_later and bool(left or later)) is None:
             later.append(one)
         else:
@@ -154,17 +145,13 @@ def _each(ladder: Ladder, found: Sequence[Candidate], small_later: bool) -> list
 def _rest(ladder: Ladder, one: Candidate) -> list[Candidate]:
     """What was not tried of it: its other values where the program broke, the set without the part
     that has nothing to do."""
-    if one.fix in _ended_as(ladder, TrialStatus.BROKE):
+    if one.fix in _unfit(ladder, TrialStatus.BROKE):
         return [replace(one, fix=text, instead=()) for text in one.instead]
     return [one] if one.along and _unfit(ladder) & {*one.whole} else []
 
 
-def _unfit(ladder: Ladder) -> set[str]:
-    return _ended_as(ladder, TrialStatus.NOT_APPLICABLE)
-
-
-def _ended_as(ladder: Ladder, state: TrialStatus) -> set[str]:
-    return {one.fix for one in ladder.search.rejected if one.state == state}
+def _unfit(ladder: Ladder, state: TrialStatus = TrialStatus.NOT_APPLICABLE) -> set[str]:
+    return {one.fix for one in ladder.search.rejected if one.why.state == state}
 
 
 def _again(ladder: Ladder) -> None:
@@ -206,20 +193,9 @@ def _next(ladder: Ladder, left: Sequence[Candidate]) -> Candidate | None:
     present = ladder.fixes
     names = {fix_name(one) for one in present}
     parts = {fix for one in left if one.along for fix in one.whole}
-    ready = [
-        replace(
-            one, predicted=ladder.predict(present, with_candidate(present, one)) or one.predicted
-        )
-        for one in left
-        if (one.after is None or one.after in names) and (one.along or one.fix not in parts)
-    ]
+    ready = []
+    for one in left:
+        if (one.after is None or one.after in names) and (one.along or one.fix not in parts):
+            seen = ladder.predict(present, with_candidate(present, one))
+            ready.append(replace(one, predicted=seen or one.predicted))
     return next(iter(by_expected_gain(ready, ladder.pool.cost_s(present))), None)
-
-
-def _leave(ladder: Ladder, one: Candidate) -> None:
-    assert one.predicted is not None
-    if one.along:
-        return  # its parts speak for themselves
-    ladder.beaten[one.label] = (one, ladder.speed)
-    why = Rejection(RejectReason.PREDICTED_LOSS, one.predicted.speedup)
-    ladder.reject(Rejected(one.fix, why))

@@ -57,10 +57,15 @@ def confirm(
         return None
     known = {turn: [one for one in fresh if one.request.fixes == turn] for turn in ((), fixes)}
     pairs = min(map(len, known.values()))
-    count = _count(pool, search, pairs)
+    possible = pairs + pool.budget.left / (pool.cost_s(()) + pool.cost_s(fixes))
+    count = CONFIRM_PAIRS if possible >= CONFIRM_PAIRS else FEWEST_CONFIRM_PAIRS
+    if possible >= _MANY and search.rungs[-1].cumulative.low < _CLEAR:
+        count = _MANY
     made = {turn: trials[: min(count, pairs)] for turn, trials in known.items()}
+    # Base, ladder, ladder, base, base, …: a machine that slows down slows both.
+    turns = [one for pair in range(count) for one in (((), fixes), (fixes, ()))[pair % 2]]
     try:
-        for turn in _turns(count, fixes)[2 * pairs :]:
+        for turn in turns[2 * pairs :]:
             trial = pool.fresh(turn)
             if not trial.timed:
                 failed = ConfirmFailure.LADDER if turn else ConfirmFailure.BASELINE
@@ -71,20 +76,6 @@ def confirm(
     return _ended(pool, fixes, made)
 
 
-def _count(pool: TrialPool, search: SearchResult, known: int) -> int:
-    clear = search.rungs[-1].cumulative.low >= _CLEAR
-    pairs = known + pool.budget.left / (pool.cost_s(()) + pool.cost_s(search.fixes))
-    if pairs >= _MANY and not clear:
-        return _MANY
-    return CONFIRM_PAIRS if pairs >= CONFIRM_PAIRS else FEWEST_CONFIRM_PAIRS
-
-
-def _turns(count: int, fixes: Fixes) -> list[Fixes]:
-    """Base, ladder, ladder, base, base, …: a machine that slows down slows both."""
-    pairs = [((), fixes), (fixes, ())]
-    return [one for place in range(count) for one in pairs[place % 2]]
-
-
 def _ended(
     pool: TrialPool,
     fixes: Fixes,
@@ -93,16 +84,11 @@ def _ended(
     detail: str | None = None,
 ) -> Confirmation:
     base, ladder = made[()], made[fixes]
-    found = _compared(pool, base, ladder)
+    found = None
+    if base and ladder:  # by these trials alone, and the noise between them
+        floor = trial_noise_floor([base, ladder], pool.objective)
+        found = compare_trials(base, ladder, pool.objective, floor)
     if failure is None and (found is None or found.verdict is not Verdict.FASTER):
         failure = ConfirmFailure.NOT_FASTER
     compile_s, pays = compile_payback(base, ladder)
     return Confirmation(fixes, tuple(base), tuple(ladder), found, failure, detail, compile_s, pays)
-
-
-def _compared(pool: TrialPool, base: Sequence[Trial], ladder: Sequence[Trial]) -> Comparison | None:
-    """By these trials alone, and the noise between them."""
-    if not base or not ladder:
-        return None
-    floor = trial_noise_floor([base, ladder], pool.objective)
-    return compare_trials(base, ladder, pool.objective, floor)

@@ -12,7 +12,7 @@ from stepscope.measure.prediction import Predictor, no_prediction
 from stepscope.measure.trial.pool import Fixes, TrialPool
 from stepscope.measure.trial.record import Trial
 from stepscope.record.proof import Proof
-from stepscope.record.trial import Rejection, RejectReason, RejectState, StopReason, TrialStatus
+from stepscope.record.trial import Rejection, RejectReason, StopReason
 from stepscope.stats.verdict import Comparison
 from stepscope.tune.search.candidates import FIX_KINDS, Candidate, fix_name
 
@@ -42,16 +42,13 @@ def _compiling(trials: Sequence[Trial]) -> float:
     return median([trial.compile_s or 0.0 for trial in trials] or [0.0])
 
 
-RungFixes = tuple[str, ...]
-
-
 @dataclass(frozen=True, slots=True)
 class Rung:
     """A fix that was kept."""
 
     candidate: Candidate
     """With the prediction as it was beside the rungs below, None where there was none."""
-    fixes: RungFixes
+    fixes: Fixes
     """The whole set with it."""
     trials: tuple[Trial, ...]
     """Of that set."""
@@ -78,11 +75,6 @@ class Rejected:
     comparison: Comparison | None = None
     proof: Proof | None = None
 
-    @property
-    def state(self) -> RejectState | TrialStatus:
-        """The coarse outcome."""
-        return self.why.state
-
 
 @dataclass(slots=True)
 class SearchResult:
@@ -101,7 +93,7 @@ class SearchResult:
     """What they took."""
 
     @property
-    def fixes(self) -> RungFixes:
+    def fixes(self) -> Fixes:
         """The set the search ended with; empty where nothing helped."""
         return self.rungs[-1].fixes if self.rungs else ()
 
@@ -111,23 +103,17 @@ Prove = Callable[[Fixes, str, Sequence[Trial]], Proof]
 trials so far are given. May ask for more."""
 
 
+@dataclass(slots=True)
 class Ladder:
     """The ladder so far. `search` is right whenever it is looked at."""
 
-    def __init__(
-        self,
-        pool: TrialPool,
-        predict: Predictor = no_prediction,
-        prove: Prove | None = None,
-        allow: str = "numeric",
-    ) -> None:
-        self.pool = pool
-        self.predict = predict
-        self.prove = prove
-        self.allow = allow
-        self.search = SearchResult()
-        self.beaten: dict[str, tuple[Candidate, float]] = {}
-        """Candidates that were merely no better, and the speed of what they stood beside."""
+    pool: TrialPool
+    predict: Predictor = no_prediction
+    prove: Prove | None = None
+    allow: str = "numeric"
+    search: SearchResult = field(default_factory=SearchResult)
+    beaten: dict[str, tuple[Candidate, float]] = field(default_factory=dict)
+    """Candidates that were merely no better, and the speed of what they stood beside."""
 
     @property
     def fixes(self) -> Fixes:
@@ -145,10 +131,6 @@ class Ladder:
         said = (fix.kind for trial in self.pool.trials(fixes) for fix in trial.fixes)
         kinds = [one.kind for one in known if not {*one.whole}.isdisjoint(fixes)]
         return max(["exact", *kinds, *map(str, filter(None, said))], key=FIX_KINDS.index)
-
-    def kinds(self) -> str:
-        """The coarsest of what is kept."""
-        return self.kind(self.fixes)
 
     def keep(
         self, one: Candidate, fixes: Fixes, found: Comparison, proof: Proof | None = None
@@ -191,10 +173,6 @@ class Ladder:
         search.rejected = [other for other in search.rejected if other.fix not in one.whole]
         pool.best = fixes
 
-    def drop(self, one: Candidate, found: Comparison, proof: Proof | None) -> None:
-        """A rung, or a part of one, that is of no use any more."""
-        self.withdraw(one, Rejected(one.fix, Rejection(RejectReason.DROPPED), found), proof)
-
     def withdraw(self, one: Candidate, why: Rejected, proof: Proof | None = None) -> None:
         """What is kept goes; the last rung then stands for the set without it, of which there may
         be no trials yet."""
@@ -223,8 +201,8 @@ class Ladder:
 
     def lost(self, one: Candidate, found: ContestResult) -> None:
         """A candidate that did not win its contest."""
-        assert found.why is not None
         why = found.why
+        assert why is not None
         if found.failed is None:
             self.beaten[one.label] = (one, self.speed)
         elif why.fix is not None and fix_name(why.fix) == one.name:

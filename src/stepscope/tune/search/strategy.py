@@ -10,11 +10,11 @@ from stepscope.fixes.registry import fix_named
 from stepscope.measure.trial.pool import BudgetSpent, Fixes, TrialPool
 from stepscope.record.errors import UsageError
 from stepscope.record.proof import ProofState
-from stepscope.record.trial import RejectReason, StopReason
+from stepscope.record.trial import Rejection, RejectReason, StopReason
 from stepscope.stats.verdict import Comparison
 from stepscope.tune.search.candidates import Candidate, NotTried, fix_name
 from stepscope.tune.search.climb import climb, try_candidate
-from stepscope.tune.search.ladder import Ladder, Rejected, Rung, SearchResult
+from stepscope.tune.search.ladder import Ladder, Rejected, SearchResult
 
 _PROCESSES: Final = 3
 _LARGE: Final = 1.5
@@ -27,8 +27,11 @@ def _prune(ladder: Ladder) -> None:
     smallest gain first. Then each part of what was tried as one, and never apart. What needs a fix
     that goes is not parted from it."""
     for rung in sorted(ladder.search.rungs[:-2], key=lambda one: one.comparison.ratio):
-        if not _surely_of_use(ladder, rung):
-            _take_out(ladder, rung.candidate)
+        # No trial is spent where a loss is predicted or, without a prediction, the gain was large.
+        one = rung.candidate
+        loss = None if one.predicted is None else _predicted_loss(ladder, one.whole)
+        if not (rung.comparison.ratio >= _LARGE if loss is None else loss):
+            _take_out(ladder, one)
     for rung in [*ladder.search.rungs]:
         for part in rung.candidate.whole if rung.candidate.along else ():
             if part in ladder.fixes and not _predicted_loss(ladder, (part,)):
@@ -38,34 +41,23 @@ def _prune(ladder: Ladder) -> None:
 def _take_out(ladder: Ladder, one: Candidate) -> None:
     """Where all is as good without it, and training still does the same."""
     without = _without(ladder.fixes, one.whole)
-    if not without or _needed(one, without):
+    # Others may have nothing to do without it, as kept workers without workers.
+    needed = any(fix_named(fix_name(other)).requires == one.name for other in without)
+    if not without or needed:
         return
     found = _not_missed(ladder.pool, ladder.fixes, without)
     if found is None:
         return
     proof = None
     if ladder.prove is not None:
-        trials = ladder.pool.trials(without)
-        proof = ladder.prove(without, ladder.kind(without), trials)
+        proof = ladder.prove(without, ladder.kind(without), ladder.pool.trials(without))
         if proof.state is ProofState.DIFFERS:
             return
-    ladder.drop(one, found, proof)
+    ladder.withdraw(one, Rejected(one.fix, Rejection(RejectReason.DROPPED), found), proof)
 
 
 def _without(fixes: Fixes, gone: Fixes) -> Fixes:
     return tuple(one for one in fixes if one not in gone)
-
-
-def _needed(one: Candidate, without: Fixes) -> bool:
-    """Whether one of the others has nothing to do without it, as kept workers without workers."""
-    return any(fix_named(fix_name(other)).requires == one.name for other in without)
-
-
-def _surely_of_use(ladder: Ladder, rung: Rung) -> bool:
-    """No trial is spent where a loss is predicted or, without a prediction, the gain was large."""
-    one = rung.candidate
-    loss = None if one.predicted is None else _predicted_loss(ladder, one.whole)
-    return rung.comparison.ratio >= _LARGE if loss is None else loss
 
 
 def _predicted_loss(ladder: Ladder, gone: Fixes) -> bool | None:
@@ -96,7 +88,7 @@ def _not_missed(pool: TrialPool, present: Fixes, without: Fixes) -> Comparison |
 
 
 _OtherValues = Callable[[str, str], Sequence[str]]
-"""What to try in place of a fix's value, by name and value: `values.other_values`."""
+"""What to try in place of a fix's value, by name and value."""
 _MOST: Final = 4  # values that are accepted one after another
 _ENOUGH: Final = 5  # trials that must be affordable: gains are small here
 
@@ -153,7 +145,13 @@ def run_search(
         ladder.reject(Rejected(one.fix, one.why))
     result.untried = [*dict.fromkeys(one.fix for one in found)]
     try:
-        _baseline(ladder.pool)
+        while len(ladder.pool.trials(())) < BASELINE_TRIALS:
+            trial = ladder.pool.fresh(())
+            if not trial.timed:
+                raise UsageError(f"baseline failed: {trial.failure}")
+        if ladder.pool.compare((), ()) is None:
+            objective = ladder.pool.objective
+            raise UsageError(f"--objective {objective}: not measured here; use throughput")
         ladder.pool.begun_s = ladder.pool.budget.spent
         climb(ladder, found)
         _prune(ladder)
@@ -168,12 +166,3 @@ def run_search(
     result.trials = ladder.pool.budget.asked
     result.seconds = ladder.pool.budget.spent
     return result
-
-
-def _baseline(pool: TrialPool) -> None:
-    while len(pool.trials(())) < BASELINE_TRIALS:
-        trial = pool.fresh(())
-        if not trial.timed:
-            raise UsageError(f"baseline failed: {trial.failure}")
-    if pool.compare((), ()) is None:
-        raise UsageError(f"--objective {pool.objective}: not measured here; use throughput")
