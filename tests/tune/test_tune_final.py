@@ -70,7 +70,7 @@ def test_without_a_ladder_there_is_nothing_to_confirm():
 
 def test_a_gain_that_fresh_trials_do_not_show_is_not_confirmed():
     lab, found = searched(Machine(lambda fixes: 5.0 if fixes else 10.0))
-    lab.budget._run = Machine(lambda fixes: 10.0, noise=apart(0.002, 0.01))
+    lab.budget.run = Machine(lambda fixes: 10.0, noise=apart(0.002, 0.01))
     final = confirm(lab, found)
     assert found.rungs[-1].cumulative.ratio > 1.9
     assert not final.confirmed
@@ -80,7 +80,7 @@ def test_a_gain_that_fresh_trials_do_not_show_is_not_confirmed():
 
 def test_a_ladder_that_fails_at_the_end_is_not_confirmed():
     lab, found = searched(Machine(slow_program))
-    lab.budget._run = Machine(slow_program, ends={"workers=12": ("failed", "exit code 1")})
+    lab.budget.run = Machine(slow_program, ends={"workers=12": ("failed", "exit code 1")})
     final = confirm(lab, found)
     assert not final.confirmed
     assert (final.failure, final.detail) == (ConfirmFailure.LADDER, "exit code 1")

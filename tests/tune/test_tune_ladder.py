@@ -31,12 +31,12 @@ from stepscope.record.proof import Because, Proof, ProofReason, ProofState
 from stepscope.record.trial import Rejection, RejectReason, TrialReason, TrialStatus
 from stepscope.tune.search.candidates import (
     Candidate,
-    NotTried,
+    Rejected,
     exclude_each_other,
     setup_seconds,
 )
 from stepscope.tune.search.confirm import confirm
-from stepscope.tune.search.ladder import Ladder, Rejected
+from stepscope.tune.search.ladder import Ladder
 from stepscope.tune.search.strategy import run_search
 
 GRIDS = {
@@ -278,7 +278,7 @@ def test_numbers_are_refined_in_the_direction_that_helps():
 
 def test_what_was_left_out_is_among_the_rejected():
     machine = Machine(untouched)
-    found = run_search(Ladder(machine.pool()), [], [NotTried("pin", NEEDS_CUDA)])
+    found = run_search(Ladder(machine.pool()), [], [Rejected("pin", NEEDS_CUDA)])
     assert [(one.fix, one.why, one.why.state) for one in found.rejected] == [
         ("pin", NEEDS_CUDA, "left_out")
     ]
@@ -317,8 +317,6 @@ def test_a_withdrawn_rung_leaves_the_set_without_it():
     standing = Ladder(machine.pool(), machine.predictor())
     found = run_search(standing, some(GRIDS["slow program"][1]))
     rung = next(one for one in found.rungs if one.candidate.name == "amp")
-    from stepscope.tune.search.ladder import Rejected
-
     standing.withdraw(rung.candidate, Rejected("amp=bf16", DIFFERS))
     assert found.fixes == ("workers=12", "nosync", "pin")
     assert found.rejected[-1].fix == "amp=bf16"

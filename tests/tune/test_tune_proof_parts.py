@@ -27,10 +27,15 @@ from stepscope.tune.proof.effects import (
     observed_kind,
     rounding_limits,
 )
-from stepscope.tune.proof.judge import judge_exact, judge_numeric, judge_outputs, read_outputs
+from stepscope.tune.proof.judge import (
+    coverage,
+    judge_exact,
+    judge_numeric,
+    judge_outputs,
+    read_outputs,
+)
 from stepscope.tune.proof.loss_statistics import fit_curve, learning_paces, tail_difference
 from stepscope.tune.proof.prover import proof_seeds, proof_steps
-from stepscope.tune.proof.result import coverage
 
 
 def trial(seed: int = 0, steps: int = 40, scale: float = 1.0, **known: Any) -> Trial:

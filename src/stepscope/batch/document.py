@@ -1,8 +1,6 @@
 """The result of a search for a batch size: what `batch --json` prints and its folder keeps."""
 
 import platform
-import shlex
-from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -12,6 +10,7 @@ from stepscope.batch.program import BatchRequest, FinishedSearch
 from stepscope.batch.search import BatchNote, BatchNoteKind, BatchSearch, SearchBounds, SearchStop
 from stepscope.batch.sizes import SizeResult, knee_size, still_growing
 from stepscope.launch.program import Program
+from stepscope.measure.runner import run_command
 from stepscope.record.privacy import masked_arguments
 from stepscope.record.version import __version__
 from stepscope.stats.verdict import Verdict, compare_processes, noise_floor
@@ -170,6 +169,9 @@ def batch_result(
 
     facts, machine = searched.program, describe_machine()
     found = search_result(searched.search, searched.bounds, facts.batch)
+    knee, command = found["knee"], None
+    if knee is not None and knee.batch != facts.batch:
+        command = run_command(program, (f"batch={knee.batch}", *request.fixes))
     return Batch(
         program=program.name,
         argv=tuple(masked_arguments(program.arguments)),
@@ -187,17 +189,7 @@ def batch_result(
         samples=facts.samples,
         drop_last=facts.drop_last,
         optimizers=facts.optimizers,
-        command=_command(program, request.fixes, facts.batch, found["knee"]),
+        command=command,
         folder=folder,
         **found,
     )
-
-
-def _command(program: Program, fixes: Sequence[str], own: int, knee: Knee | None) -> str | None:
-    """What runs the program with the knee; None where there is none or it is the program's own."""
-    if knee is None or knee.batch == own:
-        return None
-    words = [word for fix in (f"batch={knee.batch}", *fixes) for word in ("--fix", fix)]
-    module = ["-m"] if program.module else []
-    rest = [program.target, *masked_arguments(program.arguments)]
-    return shlex.join(["stepscope", "run", *words, *module, *rest])

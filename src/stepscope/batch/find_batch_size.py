@@ -1,6 +1,5 @@
 """The batch size of a function, `stepscope.find_batch_size`: called in forked processes where that
-works, else in this one.
-"""
+works, else in this one."""
 
 import gc
 import json
@@ -37,80 +36,50 @@ def _call_with(
     fn: _Step, batch: int, seconds: float, device: str | None = None
 ) -> tuple[SizeMeasurement, str]:
     """Two calls to warm up, then four blocks of calls, each of a quarter of `seconds` at least.
-
     Also the device they were made on: `device`, else cuda where they allocated there, else cpu.
-    Memory that ran out is an answer; every other exception is the caller's.
-    """
+    Memory that ran out is an answer; every other exception is the caller's."""
     import torch
 
     begun = time.perf_counter()
-    gpu = _Gpu(torch, device)
+    cuda = torch.cuda  # nothing is asked of it before the function did
+    gpu = device if device is not None and device.startswith("cuda") else None
+    before = 0
+    if cuda.is_initialized():
+        cuda.reset_peak_memory_stats(gpu)
+        before = cuda.memory_allocated(gpu)
     _reset_host_peak()
+
+    def block(calls: int) -> float:
+        """Milliseconds of a call."""
+        begun = time.perf_counter()
+        for _ in range(calls):
+            fn(batch)
+        if cuda.is_initialized():
+            cuda.synchronize(gpu)  # once a block: within one, calls may overlap
+        return (time.perf_counter() - begun) * 1e3 / calls
+
     times, calls, status, reason, detail = list[float](), 0, TrialStatus.OK, None, None
     try:
-        times, calls = _timed(fn, batch, seconds, gpu)
+        block(1)
+        second = block(1)
+        each = min(_MOST_CALLS, max(1, ceil(seconds * 1e3 / _BLOCKS / max(second, 1e-3))))
+        times, calls = [block(each) for _ in range(_BLOCKS)], 2 + _BLOCKS * each
     except Exception as error:
         if not is_out_of_memory(type(error).__name__, str(error)):
             raise
         status, reason = TrialStatus.OUT_OF_MEMORY, TrialReason.ALLOCATION_FAILED
         detail = str(error).strip().split("\n")[0] or None
-    used, memory = device or ("cuda" if gpu.grew() else "cpu"), _host_peak()
-    if used.startswith("cuda"):
-        memory = gpu.peak()
+    peak = float(cuda.max_memory_allocated(gpu)) if cuda.is_initialized() else None
+    used = device or ("cuda" if (peak or 0.0) > before else "cpu")
+    memory = peak if used.startswith("cuda") else _host_peak()
     gc.collect()
-    gpu.free()
+    if cuda.is_initialized():
+        cuda.empty_cache()  # so that the next size finds it
     spent = time.perf_counter() - begun
     got = SizeMeasurement(
         batch, status, reason, detail, tuple(times), float(batch), memory, None, calls, spent
     )
     return got, used
-
-
-class _Gpu:
-    """The GPU that a function may use; nothing is asked of CUDA before the function did."""
-
-    def __init__(self, torch: Any, device: str | None) -> None:
-        self._cuda = torch.cuda
-        self._device = device if device is not None and device.startswith("cuda") else None
-        self._before = 0
-        if self._cuda.is_initialized():
-            self._cuda.reset_peak_memory_stats(self._device)
-            self._before = self._cuda.memory_allocated(self._device)
-
-    def wait(self) -> None:
-        if self._cuda.is_initialized():
-            self._cuda.synchronize(self._device)
-
-    def peak(self) -> float | None:
-        """Bytes; None where CUDA was never used."""
-        if not self._cuda.is_initialized():
-            return None
-        return float(self._cuda.max_memory_allocated(self._device))
-
-    def grew(self) -> bool:
-        """Whether more was allocated than before."""
-        return (self.peak() or 0.0) > self._before
-
-    def free(self) -> None:
-        """Give what is cached back, so that the next size finds it."""
-        if self._cuda.is_initialized():
-            self._cuda.empty_cache()
-
-
-def _timed(fn: _Step, batch: int, seconds: float, gpu: _Gpu) -> tuple[list[float], int]:
-    """Milliseconds of a call in each block, and how many calls there were."""
-
-    def block(calls: int) -> float:
-        begun = time.perf_counter()
-        for _ in range(calls):
-            fn(batch)
-        gpu.wait()  # once a block: within one, calls may overlap
-        return (time.perf_counter() - begun) * 1e3 / calls
-
-    block(1)
-    second = block(1)
-    each = min(_MOST_CALLS, max(1, ceil(seconds * 1e3 / _BLOCKS / max(second, 1e-3))))
-    return [block(each) for _ in range(_BLOCKS)], 2 + _BLOCKS * each
 
 
 def _reset_host_peak() -> None:
@@ -140,12 +109,9 @@ class ChildDied(Exception):  # noqa: N818
 
 
 def _can_fork() -> bool:
-    """Whether a child forked from here can compute with PyTorch.
-
-    Not where this process has used CUDA, and not where it computed with several threads before:
-    GNU OpenMP then waits for ever in a child. That is tried out, by a child that is given a few
-    seconds.
-    """
+    """Whether a child forked from here can compute with PyTorch. Not where this process has used
+    CUDA, and not where it computed with several threads before: GNU OpenMP then waits for ever in a
+    child. That is tried out, by a child that is given a few seconds."""
     if not hasattr(os, "fork") or sys.platform != "linux":
         return False
     torch = sys.modules.get("torch")

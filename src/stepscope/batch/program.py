@@ -38,10 +38,8 @@ class ProgramFacts:
 
 
 def read_program_facts(folder: Path, available_bytes: float | None) -> ProgramFacts:
-    """Read a run folder. `available_bytes`: memory that was free before the program started.
-
-    Raises UsageError where the program forms no batches.
-    """
+    """Read a run folder. `available_bytes`: memory that was free before the program started. Raises
+    UsageError where the program forms no batches."""
     from stepscope.analyze.run.document import to_json
     from stepscope.analyze.run.records import RunRecords
     from stepscope.analyze.run.summary import summarize

@@ -1,6 +1,5 @@
 """Which batch sizes are tried, in what order and how often, within which bounds, and why the search
-stops.
-"""
+stops."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -113,10 +112,8 @@ _MULTIPLE: Final = 8
 
 
 def _next_largest(sizes: MeasuredSizes, bounds: SearchBounds) -> int | None:
-    """The next size to try: where memory should end, or halfway to one that did not fit.
-
-    None where the largest is known to one part in 16.
-    """
+    """The next size to try: where memory should end, or halfway to one that did not fit. None where
+    the largest is known to one part in 16."""
     good, bad = sizes.largest, sizes.too_large
     if good is None:
         return None

@@ -1,6 +1,5 @@
 """What is known of each batch size: single measurements, all of a size together, the knee of
-throughput, and memory by batch size.
-"""
+throughput, and memory by batch size."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -68,9 +67,7 @@ class SizeResult(Struct, frozen=True):
 @dataclass(frozen=True, slots=True)
 class ProcessSpread:
     """How far processes of one size lie apart: a variance of logarithms, and how well it is known.
-
-    Two processes alone hardly tell; those of all sizes together do.
-    """
+    Two processes alone hardly tell; those of all sizes together do."""
 
     variance: float
     degrees: int
@@ -146,11 +143,8 @@ def still_growing(points: Sequence[SizeResult], within: float) -> bool:
 
 
 def predicted_bytes(points: Iterable[SizeResult], batch: int) -> float | None:
-    """Memory of a batch. None where fewer than two sizes were measured.
-
-    By the two largest: libraries change their workspaces with the size, and the last ones tell
-    most about the next.
-    """
+    """Memory of a batch. None where fewer than two sizes were measured. By the two largest:
+    libraries change their workspaces with the size, and the last ones tell most about the next."""
     line = _line(points)
     return None if line is None else line[0] + line[1] * batch
 

@@ -36,10 +36,8 @@ def build_request(
     **rest: Any,
 ) -> BenchRequest:
     """The request; `mode`, `batch` and `device` are lists with commas, None for the usual.
-
     `settings` that are None were not given; `rest` goes into the request unchanged. Raises
-    UsageError.
-    """
+    UsageError."""
     if fixes and ablate:
         raise UsageError("--ablate makes its own variants: leave out --fix")
     modes = parse_modes(models, mode)
@@ -146,10 +144,8 @@ def check_needs(chosen: Iterable[Variant], devices: Iterable[str]) -> None:
         for name in sorted(asked):
             needs = fix_named(name).needs
             if needs is not None and needs != device:
-                able = [one.name for one in all_fixes() if one.needs in (None, device)]
-                raise UsageError(
-                    f"--fix {name} needs {needs}; on {device} there are {', '.join(able)}"
-                )
+                able = ", ".join(one.name for one in all_fixes() if one.needs in (None, device))
+                raise UsageError(f"--fix {name} needs {needs}; on {device} there are {able}")
 
 
 def _listed(text: str, option: str, possible: Sequence[str]) -> tuple[str, ...]:

@@ -1,19 +1,17 @@
 """The ceilings of a bench's devices, measured once and cached: an MFU is a share of them."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
+from stepscope.bench.record import Tell
 from stepscope.record.errors import StepscopeError
 
 
 def matmul_ceilings(
-    devices: Iterable[str], tell: Callable[[str], None]
+    devices: Iterable[str], tell: Tell
 ) -> tuple[dict[str, dict[str, float]], list[str]]:
-    """(TFLOP/s by device and arithmetic, notes on what is missing).
-
-    What is not known yet is measured with all other ceilings of the device, so that what is kept
-    for next time is whole.
-    """
+    """(TFLOP/s by device and arithmetic, notes on what is missing). What is not known yet is
+    measured with all other ceilings of the device, so that what is kept for next time is whole."""
     found: dict[str, dict[str, float]] = {}
     notes = []
     for device in devices:
@@ -28,7 +26,7 @@ def matmul_ceilings(
     return found, notes
 
 
-def device_ceilings(device: str, tell: Callable[[str], None]) -> dict[str, float]:
+def device_ceilings(device: str, tell: Tell) -> dict[str, float]:
     """Measured ceilings by name, from the cache or measured now; empty where they cannot be."""
     found, problem = _ceilings(device, tell)
     if problem:
@@ -36,7 +34,7 @@ def device_ceilings(device: str, tell: Callable[[str], None]) -> dict[str, float
     return found
 
 
-def _ceilings(device: str, tell: Callable[[str], None]) -> tuple[dict[str, float], str | None]:
+def _ceilings(device: str, tell: Tell) -> tuple[dict[str, float], str | None]:
     """(ceilings by name, why there are none)."""
     from stepscope.hardware.ceiling_cache import load_ceilings, save_ceilings
     from stepscope.hardware.ceilings import device_key, measure_ceilings

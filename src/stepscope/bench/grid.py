@@ -13,23 +13,13 @@ from msgspec.structs import astuple
 from stepscope.record.errors import UsageError
 
 MODES: Final = ("train", "infer", "generate")
-_EVERYWHERE = (
-    "size",
-    "classes",
-    "length",
-    "steps",
-    "seconds",
-    "seed",
-    "memory_limit_gib",
-    "threads",
-)
+_COMMON = ("size", "classes", "length", "steps", "seconds", "seed", "memory_limit_gib", "threads")
 _DATA = ("data", "samples", "workers", "decode_ms", "latency_ms", "resize", "disk_mb_s")
+_LEARNING = ("test_samples", "epochs", "lr", "target_score", "score_every")
 SETTINGS: Final[Mapping[str, frozenset[str]]] = {
-    "train": frozenset(
-        {*_EVERYWHERE, *_DATA, "test_samples", "epochs", "lr", "target_score", "score_every"}
-    ),
-    "infer": frozenset({*_EVERYWHERE, *_DATA}),
-    "generate": frozenset({*_EVERYWHERE, "prompt", "new_tokens"} - {"length"}),
+    "train": frozenset({*_COMMON, *_DATA, *_LEARNING}),
+    "infer": frozenset({*_COMMON, *_DATA}),
+    "generate": frozenset({*_COMMON, "prompt", "new_tokens"} - {"length"}),
 }
 """Which settings a mode's program knows; the option is the same word with dashes."""
 
@@ -139,10 +129,8 @@ def grid_points(request: BenchRequest) -> list[Point]:
 
 
 def split_fixes(text: str) -> tuple[str, ...]:
-    """The fixes of one `--fix a,b=1,c`, none for "none". Raises UsageError for what is no fix.
-
-    A comma may also belong to a value: `compile=default,dynamic`.
-    """
+    """The fixes of one `--fix a,b=1,c`, none for "none". Raises UsageError for what is no fix. A
+    comma may also belong to a value: `compile=default,dynamic`."""
     from stepscope.fixes.registry import find_fix
 
     if text.strip() == NO_FIXES:
@@ -183,11 +171,9 @@ def fix_variants(texts: Iterable[str]) -> tuple[Variant, ...]:
 
 
 def ablation_variants(text: str) -> tuple[Variant, ...]:
-    """None, each fix alone, the first ones together up to all, and each left out of all.
-
-    Each combination stands once, with every part it plays: "none", "alone", "cumulative",
-    "left out". Fixes add up in the order given; each variant applies them in its own order.
-    """
+    """None, each fix alone, the first ones together up to all, and each left out of all. Each
+    combination stands once, with every part it plays: "none", "alone", "cumulative", "left out".
+    Fixes add up in the order given; each variant applies them in its own order."""
     asked = ablation_fixes(text)
     parts: list[tuple[str, tuple[str, ...]]] = [("none", ())]
     parts += [("alone", (one,)) for one in asked]

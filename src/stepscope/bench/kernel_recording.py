@@ -1,10 +1,9 @@
 """`stepscope bench kernels`: the program recorded once and counted by Nsight Compute where it is
-installed, and the document of it.
-"""
+installed, and the document of it."""
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import which
@@ -14,25 +13,18 @@ from msgspec.structs import asdict
 
 from stepscope.analyze.timeline.roofline.ceilings import Ceilings, ceilings_for, measured_ceilings
 from stepscope.bench.grid import BenchRequest, Point, Variant, variant_label
-from stepscope.bench.measure_point import USAGE_EXIT_CODE, environment_with, last_line, run_logged
-from stepscope.bench.record import fix_reports
+from stepscope.bench.measure_point import USAGE_EXIT_CODE, environment_with, run_logged
+from stepscope.bench.record import Tell, fix_reports
 from stepscope.bench.results import BenchResult, FixReport, KernelsResult, KernelTables, NcuUse
 from stepscope.bench.summary import bench_result
 from stepscope.launch.program import Program
+from stepscope.measure.trial.folder import OUTPUT_FILE, last_output_line
 from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.fix import fix_outcomes
 from stepscope.record.timeline import Timeline
 from stepscope.trace.nsight.counters import METRICS, KernelCounters, read_ncu
 
-COUNTED: Final = (
-    "time_duration",
-    "dram__bytes",
-    "_op_fadd",
-    "_op_fmul",
-    "_op_ffma",
-    "bf16",
-    "tf32",
-)
+_COUNTED = ("time_duration", "dram__bytes", "_op_fadd", "_op_fmul", "_op_ffma", "bf16", "tf32")
 """Parts of the names of the counters used: each further one runs every kernel once more."""
 _HALF: Final = ("_op_hadd", "_op_hmul", "_op_hfma", "src_fp16")
 _ERROR: Final = re.compile(r"==ERROR==\s*(.+)")
@@ -49,11 +41,9 @@ class NcuCount:
 
 def counters_command(log: Path, kernels: str | None = None, half: bool = False) -> list[str]:
     """What stands before a program to count FLOPs and bytes between profiler.start and stop.
-
     `kernels` is a regular expression on functions' names (None: all of them); `half` counts
-    arithmetic in fp16 too.
-    """
-    parts = (*COUNTED, *_HALF) if half else COUNTED
+    arithmetic in fp16 too."""
+    parts = (*_COUNTED, *_HALF) if half else _COUNTED
     wanted = [name for name in METRICS if any(part in name for part in parts)]
     return [
         *("ncu", "--target-processes", "all", "--clock-control", "none"),
@@ -129,25 +119,22 @@ def record_kernels(
     from stepscope.store.json_lines import read_facts
 
     folder.mkdir(parents=True, exist_ok=True)
-    trace, said = folder / "trace.json", folder / "output.txt"
+    trace, said = folder / "trace.json", folder / OUTPUT_FILE
     command = subject.step_command("--steps", str(STEPS), "--record", str(trace))
     environ = environment_with(subject.fixes, folder)
     outcome = run_logged(command, environ, timeout_s, said)
     if outcome.timed_out:
         raise StepscopeError(f"{subject.model}: not recorded within {timeout_s:.0f} s: --timeout")
-    if outcome.exit_code or not trace.exists():
-        kind = UsageError if outcome.exit_code == USAGE_EXIT_CODE else StepscopeError
-        raise kind(last_line(said) or f"the program ended with exit code {outcome.exit_code}")
+    code = outcome.exit_code
+    if code or not trace.exists():
+        kind = UsageError if code == USAGE_EXIT_CODE else StepscopeError
+        raise kind(last_output_line(folder) or f"the program ended with exit code {code}")
     facts = read_facts(folder / "facts.jsonl")
     return trace, fix_reports(fix_outcomes(facts.fixes, subject.fixes))
 
 
 def count_kernels(
-    subject: KernelSubject,
-    names: Sequence[str],
-    folder: Path,
-    timeout_s: float,
-    tell: Callable[[str], None],
+    subject: KernelSubject, names: Sequence[str], folder: Path, timeout_s: float, tell: Tell
 ) -> NcuCount:
     """Counters of the kernels named, if ncu is there and there are any."""
     if not names:

@@ -20,14 +20,8 @@ from stepscope.analyze.timeline.roofline.rates import (
     roofline_of,
     with_counters,
 )
-from stepscope.bench.results import (
-    CountedWork,
-    KernelRates,
-    KernelTables,
-    KernelUse,
-    OperatorUse,
-    ShapeUse,
-)
+from stepscope.bench import results
+from stepscope.bench.results import OperatorUse
 from stepscope.record.timeline import NOTHING, DeviceKind, Timeline
 from stepscope.trace.nsight.counter_join import JoinedCounters, join_counters, kernel_base_name
 from stepscope.trace.nsight.counters import KernelCounters
@@ -65,8 +59,7 @@ def compare_with_ceilings(
 
 def heaviest_kernels(found: _CeilingComparison, most: int) -> set[str]:
     """Functions of the kernels that the heaviest calls launch (an operator on some shapes each),
-    and of the heaviest kernels themselves. Calls count only when all their kernels are counted.
-    """
+    and of the heaviest kernels themselves. Calls count only when all their kernels are counted."""
     timeline, work = found.timeline, found.work
     device = timeline.device
     kernels = device.kind == DeviceKind.KERNEL
@@ -84,10 +77,8 @@ def heaviest_kernels(found: _CeilingComparison, most: int) -> set[str]:
 def host_rows(
     timeline: Timeline, work: OperatorWork, ceilings: Ceilings | None, steps: int
 ) -> list[OperatorUse]:
-    """Operators by their own time, heaviest first, per step.
-
-    The time of operators within one whose FLOPs are known is that one's.
-    """
+    """Operators by their own time, heaviest first, per step. The time of operators within one whose
+    FLOPs are known is that one's."""
     host = timeline.host
     own = self_time(host)
     operators = np.flatnonzero(is_operator(timeline))
@@ -148,7 +139,7 @@ def _host_row(
     )
 
 
-def study_kernels(found: _CeilingComparison, steps: int, top: int) -> KernelTables:
+def study_kernels(found: _CeilingComparison, steps: int, top: int) -> results.KernelTables:
     """Per step, heaviest first; None: not known."""
     timeline, limits, joined = found.timeline, found.counted.ceilings, found.joined
     has_device = len(timeline.device) > 0
@@ -157,7 +148,7 @@ def study_kernels(found: _CeilingComparison, steps: int, top: int) -> KernelTabl
     else:
         rows = host_rows(timeline, found.work, limits, steps)
     shapes = [asdict(row) | {"calls": row.calls / steps} for row in found.counted.shapes[:top]]
-    return KernelTables(
+    return results.KernelTables(
         on="device" if has_device else "host",
         steps=steps,
         work_ms=sum(row.time_ms for row in rows),
@@ -165,7 +156,9 @@ def study_kernels(found: _CeilingComparison, steps: int, top: int) -> KernelTabl
         known_share=sum(row.share for row in rows if row.flops is not None),
         operators=tuple(rows[:top]),
         operators_in_all=len(rows),
-        shapes=tuple(ShapeUse(**row, time_ms=row["time_ns"] / steps / 1e6) for row in shapes),
+        shapes=tuple(
+            results.ShapeUse(**row, time_ms=row["time_ns"] / steps / 1e6) for row in shapes
+        ),
         kernels=tuple(_kernels(found, steps, top)) if has_device else (),
         launched=int(np.count_nonzero(timeline.device.kind == DeviceKind.KERNEL)) / steps,
         counted=len(joined.counters) / steps,
@@ -215,7 +208,7 @@ def _operators(found: _CeilingComparison, steps: int) -> list[OperatorUse]:
     return sorted(rows, key=lambda row: -row.time_ms)
 
 
-def _counted(rows: Sequence[OperatorRate]) -> CountedWork | None:
+def _counted(rows: Sequence[OperatorRate]) -> results.CountedWork | None:
     """What counters say of the calls they saw, beside the model of the same; None: nothing."""
     seen = [(row, row.measured) for row in rows if row.measured is not None]
     if not seen:
@@ -227,7 +220,7 @@ def _counted(rows: Sequence[OperatorRate]) -> CountedWork | None:
     model_bytes = _total(one.model_bytes for one in counts)
     time_ns = sum(row.time_ns for row in rows)
     covered = sum(row.time_ns * one.calls / row.calls for row, one in seen)
-    return CountedWork(
+    return results.CountedWork(
         calls=sum(one.calls for one in counts),
         time_share=covered / time_ns if time_ns else 0.0,
         flops=flops,
@@ -239,7 +232,7 @@ def _counted(rows: Sequence[OperatorRate]) -> CountedWork | None:
     )
 
 
-def _kernels(found: _CeilingComparison, steps: int, top: int) -> list[KernelUse]:
+def _kernels(found: _CeilingComparison, steps: int, top: int) -> list[results.KernelUse]:
     """Kernels, copies and memsets by name, with what their counters say, and the operator that
     spends most of a kernel's time (None where no operator launched it)."""
     timeline, device = found.timeline, found.timeline.device
@@ -251,7 +244,7 @@ def _kernels(found: _CeilingComparison, steps: int, top: int) -> list[KernelUse]
         times = np.bincount(operators[use].astype(np.int64) + 1, device.duration[use])
         most = int(times.argmax()) - 1
         rows.append(
-            KernelUse(
+            results.KernelUse(
                 name=kernel.name,
                 operator=timeline.name_of(most) if most >= 0 else None,
                 category=kernel.category,
@@ -266,7 +259,7 @@ def _kernels(found: _CeilingComparison, steps: int, top: int) -> list[KernelUse]
     return rows
 
 
-def _by_name(found: _CeilingComparison) -> dict[str, KernelRates]:
+def _by_name(found: _CeilingComparison) -> dict[str, results.KernelRates]:
     """Rates of the kernels that were counted: their counters over their times in the recording."""
     timeline = found.timeline
     groups: dict[str, list[int]] = defaultdict(list)
@@ -277,7 +270,7 @@ def _by_name(found: _CeilingComparison) -> dict[str, KernelRates]:
         seconds = float(timeline.device.duration[events].sum()) / 1e9
         flops = _total(found.joined.counters[event].flops for event in events)
         moved = _total(found.joined.counters[event].dram_bytes for event in events)
-        rates[name] = KernelRates(
+        rates[name] = results.KernelRates(
             runs=len(events),
             flops=None if flops is None else flops / len(events),
             bytes=None if moved is None else moved / len(events),

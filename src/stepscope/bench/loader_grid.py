@@ -9,7 +9,7 @@ from typing import Any, Final
 from stepscope.bench.grid import BenchRequest, Point
 from stepscope.bench.record import Records, by_point, results_of
 from stepscope.bench.results import BatchChoice, LoaderPoint, LoaderResult, PointStatus
-from stepscope.bench.speed import max_known, mean_known, process_noise, speedup
+from stepscope.bench.summary import max_known, mean_known, process_noise, speedup
 from stepscope.stats.knee import NEAR_BEST
 from stepscope.workloads.measure.record import LoadMeasured
 
@@ -66,9 +66,7 @@ def worker_counts(cores: float) -> tuple[int, ...]:
 
 def setting_points(request: BenchRequest) -> tuple[dict[LoaderSetting, Point], list[str]]:
     """(the settings in order, each as a process measures it; what was left out or added and why).
-
-    The loader as it comes (no workers, not pinned) is always there, to compare with.
-    """
+    The loader as it comes (no workers, not pinned) is always there, to compare with."""
     asked: dict[str, Any] = dict(request.settings)
     workers, pins, prefetches = (asked.pop(name) for name in _GRID)
     notes = []

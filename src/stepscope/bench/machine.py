@@ -82,10 +82,8 @@ def machine_during(
 
 
 def rise_within(times: Floats, totals: Floats, started: float, ended: float) -> float | None:
-    """What a running total rose by in a section; None if its readings cover too little of it.
-
-    A little beyond the first and last reading is made up at the pace between them.
-    """
+    """What a running total rose by in a section; None if its readings cover too little of it. A
+    little beyond the first and last reading is made up at the pace between them."""
     if times.size < 2 or ended <= started:
         return None
     first, last = max(started, float(times[0])), min(ended, float(times[-1]))

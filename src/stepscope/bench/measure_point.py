@@ -17,6 +17,7 @@ from stepscope.bench.record import MachineUse, ProcessRecord, fix_reports
 from stepscope.bench.results import FixReport, PointStatus
 from stepscope.launch.child import Outcome, run_child
 from stepscope.launch.program import Program, child_environment
+from stepscope.measure.trial.folder import OUTPUT_FILE, last_output_line
 from stepscope.record.fix import fix_outcomes
 from stepscope.record.out_of_memory import says_out_of_memory
 from stepscope.record.probe_options import ProbeOptions
@@ -24,18 +25,22 @@ from stepscope.store.table import read_table
 from stepscope.workloads.measure.record import AnyMeasured, ModelMeasured
 
 
-def environment_with(fixes: Sequence[str], folder: Path) -> dict[str, str]:
-    """Its environment: the probe comes along only where there are fixes, and writes to `folder`."""
+def environment_with(
+    fixes: Sequence[str], folder: Path, window: int = 0, window_at: int | None = None
+) -> dict[str, str]:
+    """Its environment: the probe comes along only where there are fixes, or a window of steps to
+    record from step `window_at` on, and writes to `folder`."""
     from stepscope.fixes import registry
 
-    if not fixes:
+    if not fixes and not window:
         return dict(os.environ)
     options = ProbeOptions(
-        folder=str(folder.absolute()),
-        launched_ns=time.monotonic_ns(),
-        window=0,
+        str(folder.absolute()),
+        time.monotonic_ns(),
+        window=window,
+        window_at=window_at,
         stacks=0,
-        clocks=False,
+        clocks=window > 0,
         fixes=tuple(fixes),
     )
     return child_environment(options.to_json(), registry.fix_variables(registry.parse_fixes(fixes)))
@@ -57,18 +62,8 @@ def run_logged(
     return outcome
 
 
-def last_line(log: Path) -> str:
-    """The last thing a program said."""
-    with open(log, "rb") as file:
-        file.seek(max(0, log.stat().st_size - 8192))
-        lines = file.read().decode(errors="replace").split("\n")
-    spoken = [line.strip() for line in lines if line.strip()]
-    return spoken[-1][:_LONGEST] if spoken else ""
-
-
-MEASURED, OUTPUT = "measured.json", "output.txt"
+MEASURED = "measured.json"
 USAGE_EXIT_CODE = 2  # the exit code of a program that refuses its arguments
-_LONGEST = 300
 _ITS_NAME = re.compile(r"^\w+: ")
 _SHAPE = ("size", "classes", "length", "prompt", "new_tokens")
 _flops: dict[tuple[Any, ...], float] = {}
@@ -76,10 +71,8 @@ _flops: dict[tuple[Any, ...], float] = {}
 
 
 def measure(point: Point, folder: Path, timeout_s: float | None) -> ProcessRecord:
-    """The record of one process; `folder` is its own and made anew.
-
-    Never raises for how the process ends; KeyboardInterrupt on a signal to stop.
-    """
+    """The record of one process; `folder` is its own and made anew. Never raises for how the
+    process ends; KeyboardInterrupt on a signal to stop."""
     from stepscope.hardware.gpus import visible_gpu_index
     from stepscope.launch.observed_run import kernel_oom_kills
     from stepscope.launch.sampling import MachineSampler
@@ -104,7 +97,7 @@ def measure(point: Point, folder: Path, timeout_s: float | None) -> ProcessRecor
             sampler.start()
             gauges.read()
 
-        outcome = run_logged(command, environ, timeout_s, folder / OUTPUT, begin, gauges.read)
+        outcome = run_logged(command, environ, timeout_s, folder / OUTPUT_FILE, begin, gauges.read)
     measured: AnyMeasured | None = None
     with suppress(OSError, ValueError):  # it wrote nothing whole; msgspec's errors are ValueErrors
         measured = decode((folder / MEASURED).read_bytes(), type=AnyMeasured)
@@ -113,7 +106,7 @@ def measure(point: Point, folder: Path, timeout_s: float | None) -> ProcessRecor
     facts = read_facts(folder / "facts.jsonl")
     fixes = fix_reports(fix_outcomes(facts.fixes, point.fixes))
     killed = outcome.signal == 9 and kernel_oom_kills() > kills
-    status, why = process_status(outcome, measured, fixes, killed, last_line(folder / OUTPUT))
+    status, why = process_status(outcome, measured, fixes, killed, last_output_line(folder))
     machine = MachineUse()
     if measured and measured.started_ns is not None and measured.ended_ns is not None:
         section = measured.started_ns, measured.ended_ns

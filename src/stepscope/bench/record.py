@@ -1,6 +1,7 @@
 """What one process of a point left: how it ended, what it measured, what the machine did."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 from msgspec import Struct, convert
 
@@ -12,11 +13,9 @@ from stepscope.workloads.measure.record import AnyMeasured
 
 
 class MachineUse(Struct, frozen=True):
-    """Means over the measured section; None where not known.
-
-    `gpu_busy` and `host_busy` are shares, `own_cores` and `other_cores` how many cores this
-    program and all others kept busy, `energy_j` joules of the device the point ran on.
-    """
+    """Means over the measured section; None where not known. `gpu_busy` and `host_busy` are shares,
+    `own_cores` and `other_cores` how many cores this program and all others kept busy, `energy_j`
+    joules of the device the point ran on."""
 
     gpu_busy: float | None = None
     energy_j: float | None = None
@@ -46,6 +45,9 @@ class ProcessRecord(Struct, frozen=True, kw_only=True):
 
 
 Records = Sequence[ProcessRecord]
+Tell = Callable[[str], None]
+Measure = Callable[[Point, Path, float | None], ProcessRecord]
+"""Measures a point in a process of its own, into a folder and within so many seconds."""
 
 
 def fix_reports(outcomes: Iterable[FixOutcome]) -> tuple[FixReport, ...]:

@@ -29,7 +29,6 @@ class PointStatus(StrEnum):
 
     @property
     def label(self) -> str:
-        """For readers."""
         return self.value.replace("_", " ")
 
 
@@ -130,7 +129,6 @@ class PointSummary(Struct, frozen=True, kw_only=True):
 
     @property
     def throughput_unit(self) -> str:
-        """What `throughput` counts."""
         return "tokens/s" if self.mode == "generate" else "samples/s"
 
 
@@ -280,9 +278,7 @@ class KernelsResult(KernelTables, frozen=True, kw_only=True):
 
 class PointSpeed(Struct, frozen=True):
     """Samples and batches per second over all throughput sections, and the times of single steps.
-
-    All None where nothing was measured.
-    """
+    All None where nothing was measured."""
 
     samples_per_s: float | None = None
     batches_per_s: float | None = None
@@ -340,10 +336,8 @@ class Curves(Struct, frozen=True):
 
 
 class Agreement(Struct, frozen=True, kw_only=True):
-    """How far two trainings differ: relative for losses, absolute for scores.
-
-    `same`: whether the score, or without one the last loss, agrees `within` this.
-    """
+    """How far two trainings differ: relative for losses, absolute for scores. `same`: whether the
+    score, or without one the last loss, agrees `within` this."""
 
     first_steps: int
     first_loss_relative: float | None

@@ -1,6 +1,5 @@
 """A grid from its first process to its last: in rounds, so that a bad minute is shared by all
-points, every record kept in the bench's folder.
-"""
+points, every record kept in the bench's folder."""
 
 import json
 import os
@@ -17,7 +16,7 @@ import msgspec
 
 from stepscope.bench import measure_point
 from stepscope.bench.grid import BenchRequest, Point, grid_points
-from stepscope.bench.record import ProcessRecord, Records, by_point
+from stepscope.bench.record import Measure, ProcessRecord, Records, by_point
 from stepscope.bench.results import BenchResult, PointStatus
 from stepscope.record.errors import UsageError
 from stepscope.store import folder as folders
@@ -30,11 +29,9 @@ _SCHEMA = "stepscope.bench-request/2"
 
 
 class BenchFolder:
-    """An open results folder; `records` are those finished so far. Use `open_bench_folder`.
-
-    `begun` is when its first process was about to start, in UTC. A fresh folder is taken away
-    again when a UsageError ends what was to fill it.
-    """
+    """An open results folder; `records` are those finished so far. Use `open_bench_folder`. `begun`
+    is when its first process was about to start, in UTC. A fresh folder is taken away again when a
+    UsageError ends what was to fill it."""
 
     def __init__(self, folder: Path, fresh: bool) -> None:
         self.folder = folder
@@ -67,9 +64,7 @@ def open_bench_folder(
     out: Path | None, request: BenchRequest, made_with: Mapping[str, str], force: bool, cwd: Path
 ) -> BenchFolder:
     """A fresh folder, or one that the same request began on the same machine. Raises UsageError.
-
-    `made_with`: what results must have in common to stand in one table (torch, device).
-    """
+    `made_with`: what results must have in common to stand in one table (torch, device)."""
     begun = datetime.now(UTC).isoformat(timespec="seconds")
     now = _Opened(_SCHEMA, request.identity(), dict(made_with), begun)
     folder = out
@@ -121,9 +116,6 @@ def _check(out: Path, now: _Opened, force: bool) -> None:
             f"{out} holds results of another request ({differs}): "
             "--force starts over, or name another --out"
         )
-
-
-Measure = Callable[[Point, Path, float | None], ProcessRecord]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,29 +2,86 @@
 
 import os
 import platform
-from collections.abc import Mapping, Sequence
-from math import fsum
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from math import fsum, isfinite
+from typing import Any, Final, TypeVar
 
+import numpy as np
 from msgspec import to_builtins
 from msgspec.structs import asdict
 
+from stepscope.bench import results
 from stepscope.bench.grid import BenchRequest, variant_label
 from stepscope.bench.record import ProcessRecord, Records, by_point, results_of
-from stepscope.bench.results import (
-    BenchResult,
-    CpuGpuStudy,
-    KernelsResult,
-    LoaderResult,
-    MemoryStudy,
-    PointStatus,
-    PointSummary,
-    UnappliedFix,
-)
-from stepscope.bench.speed import max_known, mean_known, point_speed, process_noise, speedup
+from stepscope.bench.results import BenchResult, PointSpeed, PointStatus, PointSummary, Speedup
 from stepscope.record.version import __version__
+from stepscope.stats.intervals import estimate
 from stepscope.stats.stability import why_unstable
-from stepscope.workloads.measure.record import GenerateMeasured, ModelMeasured, TrainMeasured
+from stepscope.stats.verdict import compare_processes, noise_floor
+from stepscope.workloads.measure.record import (
+    AnyMeasured,
+    GenerateMeasured,
+    InferMeasured,
+    ModelMeasured,
+    TrainMeasured,
+)
+
+N = TypeVar("N", int, float)
+
+
+def mean_known(values: Iterable[float | None]) -> float | None:
+    """The mean of the finite ones; None where there are none."""
+    known = [value for value in values if value is not None and isfinite(value)]
+    return fsum(known) / len(known) if known else None
+
+
+def max_known(values: Iterable[N | None]) -> N | None:
+    """The largest; None where none is known."""
+    return max((value for value in values if value is not None), default=None)
+
+
+def point_speed(measured: Sequence[AnyMeasured], floor: float | None) -> PointSpeed:
+    elapsed = fsum(one.elapsed_s for one in measured)
+    samples = fsum(one.samples for one in measured) / elapsed if elapsed else None
+    batches = fsum(one.calls for one in measured) / elapsed if elapsed else None
+    processes = [one.series_ms for one in measured if one.series_ms]
+    if not processes:
+        return PointSpeed(samples, batches)
+    values = np.concatenate(processes)
+    found = estimate(processes, floor)
+    percentiles = np.percentile(values, [50, 95, 99]).tolist()
+    mean = (found.value, found.low, found.high)
+    return PointSpeed(samples, batches, *mean, float(values.std()), *percentiles)
+
+
+def process_noise(points: Iterable[Records]) -> float | None:
+    """How far two processes of one point are usually apart, as a share; None if each is alone."""
+    groups = ([_back_to_back_ms(one) for one in results_of(several)] for several in points)
+    return noise_floor([[times for times in group if times] for group in groups])
+
+
+def speedup(base: Records, other: Records, against: str, floor: float | None) -> Speedup | None:
+    """How many times as fast the other is; None unless both were measured. Compares throughput, in
+    inference too, where latency has a section of its own; per sample, as a fix may change how many
+    a step has."""
+    ours, theirs = (
+        [
+            [ms * one.calls / one.samples for ms in _back_to_back_ms(one)]
+            for one in results_of(several)
+            if one.samples and _back_to_back_ms(one)
+        ]
+        for several in (base, other)
+    )
+    if not ours or not theirs:
+        return None
+    found = compare_processes(ours, theirs, floor)
+    return Speedup(against, found.ratio, found.low, found.high, found.verdict.name)
+
+
+def _back_to_back_ms(one: AnyMeasured) -> list[float]:
+    """Times of the calls of the throughput section."""
+    return (one.throughput_ms if isinstance(one, InferMeasured) else None) or one.series_ms
+
 
 _J_PER_KWH: Final = 3.6e6
 _OTHERS: Final = 0.1  # share of the machine's cores that others may keep busy unmentioned
@@ -80,7 +137,7 @@ def _summary(
         status=PointStatus.OK if fine else last.status,
         why=None if fine else last.why,
         not_applied=tuple(
-            UnappliedFix(fix.name, "; ".join(fix.reasons) or "no effect")
+            results.UnappliedFix(fix.name, "; ".join(fix.reasons) or "no effect")
             for fix in last.fixes
             if fix.state == "not applicable"
         ),
@@ -163,12 +220,9 @@ def _notes(records: Records) -> tuple[str, ...]:
             found.append("other processes kept the CPU busy")
         if isinstance(record.measured, ModelMeasured) and record.measured.flops_why_not:
             found.append(f"FLOPs not counted: {record.measured.flops_why_not}")
-    if fine:
-        found += [
-            f"process {record.round} left out: {record.why or record.status}"
-            for record in records
-            if record.status is not PointStatus.OK
-        ]
+    for record in records if fine else ():
+        if record.status is not PointStatus.OK:
+            found.append(f"process {record.round} left out: {record.why or record.status}")
     return tuple(dict.fromkeys(found))
 
 
@@ -181,9 +235,9 @@ def bench_result(
     notes: Sequence[str] = (),
     *,
     points: tuple[PointSummary, ...] | None = None,
-    study: CpuGpuStudy | MemoryStudy | None = None,
-    kernels: KernelsResult | None = None,
-    loader: LoaderResult | None = None,
+    study: results.CpuGpuStudy | results.MemoryStudy | None = None,
+    kernels: results.KernelsResult | None = None,
+    loader: results.LoaderResult | None = None,
 ) -> BenchResult:
     """All of it; `points` None: a summary of the records."""
     from stepscope.hardware.machine import describe_machine

@@ -1,6 +1,5 @@
 """How a trial is kept from doing harm: trackers off, temporary files and caches redirected, writes
-outside the scratch copy refused and reported.
-"""
+outside the scratch copy refused and reported."""
 
 import os
 import re
@@ -69,10 +68,8 @@ def trackers_off(tmp: Path) -> dict[str, str]:
 
 
 def cache_environment(tmp: Path, caches: Path) -> dict[str, str]:
-    """Variables that send temporary files to `tmp`, and compiled code to `caches`.
-
-    Caches that the user has at their usual place in his home stay there.
-    """
+    """Variables that send temporary files to `tmp`, and compiled code to `caches`. Caches that the
+    user has at their usual place in his home stay there."""
     found = {
         **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(tmp)),
         "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
@@ -91,10 +88,8 @@ def cache_environment(tmp: Path, caches: Path) -> dict[str, str]:
 
 
 def writable_folders(own: Iterable[Path], original: Path) -> tuple[str, ...]:
-    """Folders a trial may write besides its scratch copy: our `own`, and caches of the user's.
-
-    None of the user's that his working directory, `original`, lies in; missing ones are left out.
-    """
+    """Folders a trial may write besides its scratch copy: our `own`, and caches of the user's. None
+    of the user's that his working directory, `original`, lies in; missing ones are left out."""
     home = Path(os.path.expanduser("~"))
     named = [os.environ[name] for name in _CACHE_VARIABLES if os.environ.get(name)]
     usual = [home / name for name in _CACHES]
@@ -157,9 +152,7 @@ _ADVICE = "--allow-writes lets trials do so"
 
 def check_writes(facts: Facts, changed: Sequence[str], cwd: Path) -> None:
     """Raise UsageError where a trial reached outside its scratch copy: that ends the whole tune.
-
-    `changed` are paths of the user's that are not as they were, though nobody was seen to write.
-    """
+    `changed` are paths of the user's that are not as they were, though nobody was seen to write."""
     for fact in facts.all(WroteOutsideFact):
         who = "the program"
         if fact.file:  # the line that writes, as the user would name it
@@ -172,9 +165,8 @@ def check_writes(facts: Facts, changed: Sequence[str], cwd: Path) -> None:
 
 
 def check_denied(said: str, scratch: Path) -> None:
-    """Raise UsageError where the kernel refused a program a file that the user may write.
-
-    `said` is its last output: native code names its files nowhere else."""
+    """Raise UsageError where the kernel refused a program a file that the user may write. `said` is
+    its last output: native code names its files nowhere else."""
     if found := _DENIED.search(said):
         path = Path(found[1])
         there = next((place for place in (path, *path.parents) if place.exists()), path)

@@ -1,9 +1,6 @@
 """The journal of a tune: every trial as it ended, and the sources, versions and machine it belongs
-to.
-
-The search is a pure function of its trials. Resumed, it runs again from the beginning and is
-handed the recorded trials for the same requests, in the order they were made.
-"""
+to. The search is a pure function of its trials. Resumed, it runs again from the beginning and is
+handed the recorded trials for the same requests, in the order they were made."""
 
 import hashlib
 import json
@@ -56,10 +53,8 @@ class JournalIdentity(Struct, frozen=True):
 def journal_identity(
     asked: Mapping[str, object], cwd: Path, environ: Mapping[str, str], script: str | None
 ) -> JournalIdentity:
-    """`script` is the program's file; None for a module.
-
-    `environ` is what trials run with: it decides which GPU they see.
-    """
+    """`script` is the program's file; None for a module. `environ` is what trials run with: it
+    decides which GPU they see."""
     from stepscope.hardware.gpus import open_gpus, visible_gpu_index
     from stepscope.hardware.machine import package_version
 
@@ -82,13 +77,8 @@ def source_digests(cwd: Path, script: str | None) -> dict[str, str]:
 def _python_files(folder: Path) -> Iterator[Path]:
     """In a fixed order; hidden folders, environments and caches are passed over."""
     for place, names, files in os.walk(folder):
-        names[:] = sorted(
-            name
-            for name in names
-            if not name.startswith(".")
-            and name not in _PASSED_OVER
-            and not os.path.exists(os.path.join(place, name, "pyvenv.cfg"))
-        )
+        shown = (n for n in names if not n.startswith(".") and n not in _PASSED_OVER)
+        names[:] = sorted(n for n in shown if not Path(place, n, "pyvenv.cfg").exists())
         yield from (Path(place, name) for name in sorted(files) if name.endswith(".py"))
 
 
@@ -106,11 +96,14 @@ _ADVICE = "run tune without --resume to start over"
 class Journal:
     """An open journal; `trials` are those finished so far. Use `open_journal`."""
 
-    def __init__(self, folder: Path, trials: list[Trial], lock: int) -> None:
-        self.trials = trials
-        self._path = folder / JOURNAL_FILE
-        self._lines = RecordLog(self._path)
-        self._lock = lock
+    def __init__(
+        self, path: Path, trials: list[Trial], lock: int, begin: JournalIdentity | None
+    ) -> None:
+        """`begin`: the first line of a fresh journal."""
+        self.trials, self._path, self._lock = trials, path, lock
+        self._lines = RecordLog(path)
+        if begin is not None:
+            self._lines.append(msgspec.to_builtins(begin))
 
     def __enter__(self) -> Self:
         return self
@@ -129,10 +122,6 @@ class Journal:
             ) from None
         self.trials.append(trial)
 
-    def begin(self, identity: JournalIdentity) -> None:
-        """The first line of a fresh journal."""
-        self._lines.append(msgspec.to_builtins(identity))
-
 
 def open_journal(folder: Path, identity: JournalIdentity) -> Journal:
     """The journal in a folder: a fresh one, or one that the same tune began. Raises UsageError."""
@@ -144,15 +133,13 @@ def open_journal(folder: Path, identity: JournalIdentity) -> Journal:
         known = read_record_lines(path, dict[str, object], _ADVICE)
         if known and (differs := _difference(known[0], identity)):
             raise UsageError(f"{folder} holds a different tune ({differs}): {_ADVICE}")
-        journal = Journal(folder, [_trial(line["trial"]) for line in known[1:]], lock)
-        if not known:
-            journal.begin(identity)
+        trials = [_trial(line["trial"]) for line in known[1:]]
+        return Journal(path, trials, lock, None if known else identity)
     except BaseException as problem:
         os.close(lock)
         if isinstance(problem, KeyError | TypeError | ValueError):
             raise UsageError(f"{path} was written by another version: {_ADVICE}") from None
         raise
-    return journal
 
 
 def _plain(trial: Trial) -> dict[str, object]:

@@ -33,10 +33,8 @@ def no_prediction(base: Fixes, other: Fixes) -> Prediction | None:
 
 
 def window_predictor(run: RunSummary, folder: Path) -> Predictor:
-    """From a run with its findings and its folder. A finding speaks where no replay can.
-
-    Of several fixes tried as one, those that find nothing to change in the window change nothing.
-    """
+    """From a run with its findings and its folder. A finding speaks where no replay can. Of several
+    fixes tried as one, those that find nothing to change in the window change nothing."""
     case = case_of_run(run, RunRecords(folder))
     told = predicted_by_findings(run)
     memory: dict[Fixes, float | None] = {}

@@ -1,6 +1,8 @@
 """Runs trials: each in a process and a scratch copy of its own, its record read from its folder."""
 
+import shlex
 import shutil
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,6 +34,7 @@ from stepscope.measure.trial.status import limit_s, wall_seconds
 from stepscope.probe.guard import native
 from stepscope.record.errors import BrokenRun, UsageError
 from stepscope.record.facts import EnvironFact, ProcessFact
+from stepscope.record.privacy import masked_arguments
 from stepscope.record.probe_options import ProbeOptions, WriteGuard
 from stepscope.record.trial import TrialReason, TrialStatus
 from stepscope.store.json_lines import read_facts
@@ -45,11 +48,17 @@ _HARMLESS = (
 """How variables begin that are not read when torch is imported."""
 
 
-class TrialRunner:
-    """A `Run`. `done` is how many trials the journal of this tune holds already.
+def run_command(program: Program, fixes: Iterable[str]) -> str:
+    """What runs a program with fixes; secrets in it are masked."""
+    words = [word for fix in fixes for word in ("--fix", fix)]
+    module = ["-m"] if program.module else []
+    rest = [program.target, *masked_arguments(program.arguments)]
+    return shlex.join(["stepscope", "run", *words, *module, *rest])
 
-    Set `baseline` once there is one: it bounds the time of other trials.
-    """
+
+class TrialRunner:
+    """A `RunTrial`. `done` is how many trials the journal of this tune holds already.
+    Set `baseline` once there is one: it bounds the time of other trials."""
 
     def __init__(
         self,
@@ -140,7 +149,6 @@ class TrialRunner:
             return failed(TrialReason.UNREADABLE, str(problem), seconds=wall_seconds(outcome))
 
     def folder_of(self, number: int) -> Path:
-        """The run folder of a trial."""
         return self._folder / TRIALS / f"{number:04d}"
 
     def clear(self) -> None:

@@ -1,8 +1,6 @@
 """A copy of the user's working directory for a trial to work in: nothing in it is the user's.
-
 Folders are real, small files and sources are copied, large files and data folders are symbolic
-links, which the guard in the program's process replaces by copies before they are written.
-"""
+links, which the guard in the program's process replaces by copies before they are written."""
 
 import os
 import shutil
@@ -119,7 +117,6 @@ class _Survey:
 
 
 def _copied_sizes(folder: Folder) -> list[int]:
-    """Sizes of all files that would be copied."""
     if folder.whole:
         return []
     sizes = [status.st_size for _, status in folder.copied]
@@ -163,10 +160,8 @@ def _mirror_parents(original: Path, place: Path) -> Path:
 def _build_copy(
     found: Folder, target: str, tops: tuple[str, str], linked: dict[str, _FileState | None]
 ) -> None:
-    """A folder of the user's at `target`; `tops` are the original and its copy.
-
-    What is only linked is added to `linked`.
-    """
+    """A folder of the user's at `target`; `tops` are the original and its copy. What is only linked
+    is added to `linked`."""
     os.makedirs(target, 0o700, exist_ok=True)
     for name, status in found.copied:
         _copy(os.path.join(found.path, name), os.path.join(target, name), status)
@@ -259,11 +254,9 @@ class Scratch:
 
 
 def make_scratch(original: Path, place: Path, leave_out: Iterable[Path] = ()) -> Scratch:
-    """Copy the working directory `original` into the new folder `place`.
-
-    `leave_out` names folders in it that no program is to see, such as those of other trials.
-    Raises UsageError where it is too large.
-    """
+    """Copy the working directory `original` into the new folder `place`. `leave_out` names folders
+    in it that no program is to see, such as those of other trials. Raises UsageError where it is
+    too large."""
     original, place = original.resolve(), place.resolve()
     left = {str(place), *(str(path.resolve()) for path in leave_out)}
     found = survey_folder(str(original), left)
@@ -279,11 +272,9 @@ def make_scratch(original: Path, place: Path, leave_out: Iterable[Path] = ()) ->
 
 
 def renew_scratch(scratch: Scratch) -> Scratch:
-    """The copy as it was made: only what a program has changed in it is copied again.
-
-    Deleting it all and copying anew is slow on file systems that are slow to give away what has
-    just been freed. Raises UsageError like `make`.
-    """
+    """The copy as it was made: only what a program has changed in it is copied again. Deleting it
+    all and copying anew is slow on file systems that are slow to give away what has just been
+    freed. Raises UsageError like `make`."""
     original, place = scratch.original, scratch.root
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -311,9 +302,7 @@ def remove_scratch(folder: Path | str) -> None:
 
 def path_in_scratch(text: str, scratch: Scratch) -> str:
     """A script or argument as the trial is to have it: paths into the original lead to the copy.
-
-    Only absolute paths are meant, also behind the `=` of an option; all else stays.
-    """
+    Only absolute paths are meant, also behind the `=` of an option; all else stays."""
     before, equals, path = text.partition("=") if text.startswith("-") else ("", "", text)
     if not os.path.isabs(path):
         return text
@@ -333,10 +322,8 @@ def _copied(found: Folder, original: Path, place: Path) -> Scratch:
 
 
 def _states(folder: str) -> dict[str, tuple[int, int]]:
-    """Inode and time of the last change of all below; of folders the inode alone.
-
-    A folder from which a program has taken our rights gets them back.
-    """
+    """Inode and time of the last change of all below; of folders the inode alone. A folder from
+    which a program has taken our rights gets them back."""
     found: dict[str, tuple[int, int]] = {}
     with os.scandir(folder) as entries:
         for entry in entries:

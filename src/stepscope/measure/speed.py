@@ -90,9 +90,8 @@ _DEAR = 4.5  # times the seconds wanted, for an epoch's start to be waited for
 @dataclass(frozen=True, slots=True)
 class Speed:
     """`step_ms` are the steady steps, from the step of index `first` on; their mean is the speed.
-
-    Fewer than LEAST of them say nothing. `samples_per_step` is None where nothing counts samples.
-    """
+    Fewer than FEWEST_STEADY of them say nothing. `samples_per_step` is None where nothing counts
+    samples."""
 
     step_ms: tuple[float, ...]
     samples_per_step: float | None
@@ -119,19 +118,25 @@ def steady_speed(steps: Steps, timing: LoaderTiming) -> Speed:
         samples = steps.samples[first:end]
     else:
         chosen = np.flatnonzero(usual & (np.arange(len(times)) >= first))
-        chosen = chosen[: _whole_cycles(times[chosen], timing)]
-        series = times[chosen] + _per_step(steps, starts)
+        # As many as make whole rounds of workers, and what starts of epochs take of each step.
+        period = cycle_length(times[chosen])
+        period = max(1, timing.cycle) if period == 1 else period
+        whole = len(chosen) // period * period
+        chosen = chosen[:whole] if whole >= min(FEWEST_STEADY, len(chosen)) else chosen
+        start_ms = 0.0
+        if len(starts):
+            length = float(np.median([end - begin for begin, end in pairwise([0, *starts])]))
+            start_ms = float(steps.epoch_start[starts].mean()) / 1e6 / length
+        series = times[chosen] + start_ms
         samples = steps.samples[chosen]
     mean = float(samples.mean()) if samples.size and samples.any() else None
     return Speed(tuple(float(ms) for ms in series), mean, first)
 
 
 def _whole_epochs(starts: Places, settled: int, left: int) -> tuple[int, int] | None:
-    """From the first start of an epoch to the last one; None where they span too little.
-
-    Their workers' first buffers are part of them, since every epoch has them. `left` is how many
-    steps there would be otherwise.
-    """
+    """From the first start of an epoch to the last one; None where they span too little. Their
+    workers' first buffers are part of them, since every epoch has them. `left` is how many steps
+    there would be otherwise."""
     later = starts[starts >= settled]
     if len(later) < 2:
         return None
@@ -146,24 +151,6 @@ def _spread(steps: Steps, starts: Places, end: int) -> Floats:
     for begin, after in pairwise([*starts[starts < end], end]):
         found[begin:after] = steps.epoch_start[begin] / 1e6 / (after - begin)
     return found
-
-
-def _per_step(steps: Steps, starts: Places) -> float:
-    """What the starts of epochs take, spread over the steps of an epoch; ms."""
-    if not len(starts):
-        return 0.0
-    lengths = [end - begin for begin, end in pairwise([0, *starts])]
-    each = float(steps.epoch_start[starts].mean()) / 1e6
-    return each / float(np.median(lengths))
-
-
-def _whole_cycles(series: Floats, timing: LoaderTiming) -> int:
-    """How many of these steps make whole rounds of workers."""
-    period = cycle_length(series)
-    if period == 1:
-        period = max(1, timing.cycle)
-    whole = len(series) // period * period
-    return whole if whole >= min(FEWEST_STEADY, len(series)) else len(series)
 
 
 def trial_steps(

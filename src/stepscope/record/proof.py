@@ -89,7 +89,7 @@ class Proof(Struct, frozen=True):
     control's; tail (with low, high and margin) in units of the loss. Outputs of an inference
     program: output_error (with output_limit) and top1 agreement. None: not known."""
     covered: tuple[str, ...] = ()
-    """What happened during these steps, in both: see `tune.proof.result.EVENTS`."""
+    """What happened during these steps, in both: see `tune.proof.judge.EVENTS`."""
     not_covered: tuple[str, ...] = ()
     trials: tuple[int, ...] = ()
     """The numbers of the trials it rests on."""

@@ -1,6 +1,5 @@
 """The patch of a tune: written as a unified diff, kept in its folder, and measured in a scratch
-copy like any other trial.
-"""
+copy like any other trial."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
@@ -27,10 +26,8 @@ from stepscope.tune.search.ladder import SearchResult
 def write_patch(
     cwd: Path, fixes: Sequence[str], outcomes: Iterable[FixOutcome], seen: Mapping[str, Any]
 ) -> TunedPatch:
-    """The patch for fixes, from where each took effect in a trial with them.
-
-    `seen` is the document of a run of the program as it is: files must be what they were then.
-    """
+    """The patch for fixes, from where each took effect in a trial with them. `seen` is the document
+    of a run of the program as it is: files must be what they were then."""
     files = SourceFiles(cwd, seen)
     applied = {one.name: one.applied for one in outcomes}
     done: dict[str, list[PatchPart]] = {}

@@ -60,10 +60,8 @@ class TuneSettings(Struct, frozen=True, kw_only=True, omit_defaults=False):
 
 
 def check_fix_names(words: Sequence[str], option: str) -> tuple[str, ...]:
-    """Fixes given by name or with a value, each perhaps several, separated by commas.
-
-    Raises UsageError for what is no fix.
-    """
+    """Fixes given by name or with a value, each perhaps several, separated by commas. Raises
+    UsageError for what is no fix."""
     from stepscope.fixes.registry import fix_named
 
     found: list[str] = []

@@ -1,7 +1,6 @@
 """From a finished search to the document of a tune."""
 
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,15 +10,16 @@ from typing import Any
 import msgspec
 
 from stepscope.fixes.base import FixKind
+from stepscope.measure.runner import run_command
 from stepscope.measure.trial.pool import Budget, TrialPool
-from stepscope.measure.trial.record import Trial
+from stepscope.measure.trial.record import Trial, Trials
 from stepscope.record.privacy import masked_arguments
 from stepscope.record.proof import Proof, ProofState
 from stepscope.record.trial import NoteKind, TrialNote
 from stepscope.record.version import __version__
 from stepscope.stats.intervals import estimate
 from stepscope.tune import document
-from stepscope.tune.proof.result import training_changes
+from stepscope.tune.proof.judge import training_changes
 from stepscope.tune.request import DOCUMENT_FILE, TuneRequest
 from stepscope.tune.search.confirm import Confirmation
 from stepscope.tune.search.ladder import Rung, SearchResult
@@ -27,8 +27,6 @@ from stepscope.tune.search.ladder import Rung, SearchResult
 
 @dataclass(frozen=True, slots=True)
 class TuneOutcome:
-    """Everything a tune came to."""
-
     request: TuneRequest
     folder: Path
     seen: dict[str, Any]
@@ -72,7 +70,7 @@ def tune_result(outcome: TuneOutcome) -> document.Tune:
         ),
         untried=tuple(search.untried),
         final=_final(outcome),
-        command=_command(request, search.fixes) if search.fixes else None,
+        command=run_command(request.program, search.fixes) if search.fixes else None,
         patch=outcome.patch,
         search=document.SearchCost(trials=search.trials, seconds=search.seconds),
         trials=outcome.budget.asked,
@@ -104,7 +102,7 @@ def _program(outcome: TuneOutcome) -> document.TunedProgram:
     )
 
 
-def _measured(trials: Sequence[Trial], outcome: TuneOutcome) -> Mapping[str, Any]:
+def _measured(trials: Trials, outcome: TuneOutcome) -> Mapping[str, Any]:
     """The fields of `Measured`."""
     if not trials:
         return {}
@@ -128,7 +126,7 @@ def _measured(trials: Sequence[Trial], outcome: TuneOutcome) -> Mapping[str, Any
     }
 
 
-def _known(trials: Sequence[Trial], name: str, how: Any = fmean) -> float | None:
+def _known(trials: Trials, name: str, how: Any = fmean) -> float | None:
     values = [value for trial in trials if (value := getattr(trial, name)) is not None]
     return float(how(values)) if values else None
 
@@ -190,13 +188,6 @@ def _final(outcome: TuneOutcome) -> document.Confirmed | None:
     )
 
 
-def _command(request: TuneRequest, fixes: Sequence[str]) -> str:
-    program = request.program
-    words = ["stepscope", "run", *(word for fix in fixes for word in ("--fix", fix))]
-    words += ["-m"] if program.module else []
-    return shlex.join([*words, program.target, *masked_arguments(program.arguments)])
-
-
 def _notes(search: SearchResult) -> tuple[document.NoteSummary, ...]:
     """What makes these trials less reliable, each kind once, by its worst trial."""
     trials = [*search.baseline, *(trial for rung in search.rungs for trial in rung.trials)]
@@ -204,12 +195,10 @@ def _notes(search: SearchResult) -> tuple[document.NoteSummary, ...]:
     for note in (note for trial in trials for note in trial.notes):
         which = "" if note.kind is NoteKind.UNSTABLE else note.detail
         by_kind.setdefault((note.kind, which), []).append(note)
-    return tuple(
-        document.NoteSummary(
-            kind=kind,
-            detail=max(notes, key=lambda note: note.share).detail,
-            trials=len(notes),
-            of=len(trials),
+    found = []
+    for (kind, _), notes in by_kind.items():
+        worst, count = max(notes, key=lambda note: note.share), len(notes)
+        found.append(
+            document.NoteSummary(kind=kind, detail=worst.detail, trials=count, of=len(trials))
         )
-        for (kind, _), notes in by_kind.items()
-    )
+    return tuple(found)

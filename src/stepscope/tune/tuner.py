@@ -62,15 +62,10 @@ class Tuner:
         self.folder = folder
         self._request = request
         self._cwd = cwd
+        self._known, host = len(journal.trials), host_named(request.on)
         self._runner = TrialRunner(
-            request.program,
-            folder,
-            cwd,
-            host_named(request.on),
-            request.allow_writes,
-            done=len(journal.trials),
+            request.program, folder, cwd, host, request.allow_writes, done=self._known
         )
-        self._known = len(journal.trials)
         self._run = run_journaled(self._runner, journal)
 
     def run(self, listener: TrialListener) -> Tune:
@@ -102,16 +97,14 @@ class Tuner:
             predict=predict,
         )
         given = {fix_name(one) for one in request.only if "=" in one}
-        result = run_search(
-            ladder,
-            found,
-            left_out,
-            # None where the user named the value.
-            lambda name, value: (
-                [] if name in given else fix_named(name).other_values(value, program)
-            ),
-            lambda fix: setup_seconds(fix, program.device),
-        )
+
+        def others(name: str, value: str) -> list[str]:  # none where the user named the value
+            return [] if name in given else fix_named(name).other_values(value, program)
+
+        def extra_s(fix: str) -> float:
+            return setup_seconds(fix, program.device)
+
+        result = run_search(ladder, found, left_out, others, extra_s)
         proof = patch = None
         try:
             proof = prove_ladder(ladder, prover)
@@ -121,10 +114,9 @@ class Tuner:
         if result.fixes:
             with suppress(KeyboardInterrupt):
                 patch = write_and_measure(result, final, pool, document, self._cwd, self.folder)
+        folder = self.folder
         return tune_result(
-            TuneOutcome(
-                request, self.folder, document, scout, result, final, proof, patch, pool, budget
-            )
+            TuneOutcome(request, folder, document, scout, result, final, proof, patch, pool, budget)
         )
 
     def _pool(

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from stepscope.bench.grid import BenchRequest
+    from stepscope.bench.record import Tell
     from stepscope.bench.results import CpuGpuStudy, MemoryStudy
-    from stepscope.bench.studies.measurements import Tell
 
 STUDIES: Final = {
     "cpu-gpu": "stepscope.bench.studies.cpu_gpu",
@@ -17,9 +17,7 @@ STUDIES: Final = {
 
 
 def run_study(request: "BenchRequest", folder: Path, tell: "Tell") -> "CpuGpuStudy | MemoryStudy":
-    """The study a request names."""
     assert request.study is not None
-    study: CpuGpuStudy | MemoryStudy = import_module(STUDIES[request.study]).run(
-        request, folder, tell
-    )
+    run = import_module(STUDIES[request.study]).run
+    study: CpuGpuStudy | MemoryStudy = run(request, folder, tell)
     return study

@@ -1,7 +1,6 @@
 """The CPU against the GPU: one model trained on both with the same seed, samples and batches."""
 
 import shutil
-import time
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
@@ -9,25 +8,16 @@ from typing import Any, Final
 
 from msgspec.structs import asdict, replace
 
-from stepscope.bench import measure_point
+from stepscope.bench import measure_point, results
 from stepscope.bench.build_request import why_no_cuda
 from stepscope.bench.ceilings import device_ceilings
 from stepscope.bench.grid import BenchRequest, Point, Settings
-from stepscope.bench.record import ProcessRecord, Records, results_of
-from stepscope.bench.results import (
-    Agreement,
-    CpuGpuStudy,
-    Curves,
-    GpuWait,
-    LossPoint,
-    PointStatus,
-    Saved,
-    ScorePoint,
-    StudySide,
-)
-from stepscope.bench.speed import max_known, point_speed, speedup
-from stepscope.bench.studies.measurements import Measure, StudyMeasurements, Tell, study_subject
+from stepscope.bench.record import Measure, ProcessRecord, Records, Tell, results_of
+from stepscope.bench.results import CpuGpuStudy, PointStatus, StudySide
+from stepscope.bench.studies.measurements import StudyMeasurements, study_subject
 from stepscope.bench.studies.operator_kinds import StepTimes, operator_rows, step_times
+from stepscope.bench.summary import max_known, point_speed, speedup
+from stepscope.measure.trial.folder import OUTPUT_FILE
 from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.timeline import Timeline
 from stepscope.workloads.measure.record import MeasureNote, TrainMeasured
@@ -37,22 +27,24 @@ FIRST: Final = 10
 WITHIN: Final = 0.01
 
 
-def loss_curves(ours: TrainMeasured, theirs: TrainMeasured) -> Curves:
+def loss_curves(ours: TrainMeasured, theirs: TrainMeasured) -> results.Curves:
     """Losses and scores by step, of both; steps that only one has are left out."""
     a, b = dict(ours.losses), dict(theirs.losses)
-    losses = tuple(LossPoint(step, a[step], b[step]) for step in sorted(a.keys() & b.keys()))
+    losses = tuple(
+        results.LossPoint(step, a[step], b[step]) for step in sorted(a.keys() & b.keys())
+    )
     cpu, gpu = ({one.step: one for one in side.scores} for side in (ours, theirs))
     scores = (
-        ScorePoint(step, one.score, other.score, one.train_s, other.train_s)
+        results.ScorePoint(step, one.score, other.score, one.train_s, other.train_s)
         for step, one, other in (
             (step, cpu[step], gpu[step]) for step in sorted(cpu) if step in gpu
         )
         if one.score is not None and other.score is not None
     )
-    return Curves(losses, tuple(scores))
+    return results.Curves(losses, tuple(scores))
 
 
-def losses_agree(ours: TrainMeasured, theirs: TrainMeasured) -> Agreement:
+def losses_agree(ours: TrainMeasured, theirs: TrainMeasured) -> results.Agreement:
     """How far two trainings differ; None where not known."""
     first = loss_curves(ours, theirs).losses[:FIRST]
     loss = _relative(ours.final_loss, theirs.final_loss)
@@ -60,7 +52,7 @@ def losses_agree(ours: TrainMeasured, theirs: TrainMeasured) -> Agreement:
     score = None if score is None or not isfinite(score) else abs(score)
     apart = score if score is not None else loss
     relatives = [_relative(one.cpu, one.gpu) for one in first]
-    return Agreement(
+    return results.Agreement(
         first_steps=len(first),
         first_loss_relative=max_known(relatives),
         final_loss_relative=loss,
@@ -84,30 +76,16 @@ _WHOLE: Final = ("epochs", "steps", "seconds", "target_score")
 
 def _record_window(point: Point, folder: Path, timeout_s: float | None) -> Timeline | str:
     """The timeline of four steps after a short warm-up; where there is none, why."""
-    from stepscope.fixes import registry
-    from stepscope.launch.program import Program, child_environment
-    from stepscope.record.probe_options import ProbeOptions
+    from stepscope.launch.program import Program
     from stepscope.trace.kineto.read import read_kineto
 
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     trace = folder / "window.pt.trace.json"
-    options = ProbeOptions(
-        folder=str(folder.absolute()),
-        launched_ns=time.monotonic_ns(),
-        window=_RECORDED,
-        window_at=_FIRST,
-        stacks=0,
-        fixes=point.fixes,
-    )
     module, *arguments = shortened(point).command(folder / "measured.json")
-    variables = registry.fix_variables(registry.parse_fixes(point.fixes))
-    outcome = measure_point.run_logged(
-        Program(module, tuple(arguments), module=True).command,
-        child_environment(options.to_json(), variables),
-        timeout_s,
-        folder / measure_point.OUTPUT,
-    )
+    command = Program(module, tuple(arguments), module=True).command
+    environ = measure_point.environment_with(point.fixes, folder, _RECORDED, _FIRST)
+    outcome = measure_point.run_logged(command, environ, timeout_s, folder / OUTPUT_FILE)
     if not trace.is_file():
         return f"no steps were recorded (exit code {outcome.exit_code})"
     try:
@@ -149,15 +127,14 @@ def run(
     settings: Settings = {"data": "resident", **about.settings}
     if not any(settings.get(name) for name in _WHOLE):
         settings["epochs"] = 3
-    points = [
-        Point.of(about.model, "train", about.batch, device, fixes, **settings) for device in devices
-    ]
+    model, batch = about.model, about.batch
+    points = [Point.of(model, "train", batch, device, fixes, **settings) for device in devices]
     kept = StudyMeasurements(folder, measure, request.timeout_s)
     records = _measured(points, request.rounds, kept, tell)
     sides = [_side(several) for several in records]
     study = CpuGpuStudy(
-        model=about.model,
-        batch=about.batch,
+        model=model,
+        batch=batch,
         fixes=fixes,
         settings=settings,
         cpu=sides[0],
@@ -170,7 +147,7 @@ def run(
     study = replace(
         study,
         speedup=speedup(records[0], records[1], "cpu", None),
-        saved=Saved(
+        saved=results.Saved(
             _minus(sides[0].epoch_s, sides[1].epoch_s), _minus(sides[0].train_s, sides[1].train_s)
         ),
         curves=loss_curves(cpu, gpu),
@@ -190,7 +167,7 @@ def run(
         study,
         operators=tuple(operator_rows(times, limits, kinds, fixes)),
         ceilings={"cpu": dict(limits[0]), "gpu": dict(limits[1])},
-        waiting=None if step_ms is None else GpuWait(step_ms, min(times[1].ms, step_ms)),
+        waiting=None if step_ms is None else results.GpuWait(step_ms, min(times[1].ms, step_ms)),
     )
 
 
@@ -255,16 +232,12 @@ def _notes(records: Sequence[Records]) -> tuple[str, ...]:
     for several in records:
         for number, record in enumerate(several, start=1):
             device = record.point.device
-            found += [
-                f"{device}: {fix.name} not applied: {'; '.join(fix.reasons)}"
-                for fix in record.fixes
-                if fix.state == "not applicable"
-            ]
+            for fix in record.fixes:
+                if fix.state == "not applicable":
+                    found.append(f"{device}: {fix.name} not applied: {'; '.join(fix.reasons)}")
             if record.status is not PointStatus.OK and number > 1:
                 found.append(f"{device}: process {number} left out: {record.why}")
-            found += [
-                f"{device}: {note}"
-                for note in (record.measured.notes if record.measured else ())
-                if note != MeasureNote.SCORED_DURING_TRAINING
-            ]
+            notes = record.measured.notes if record.measured else ()
+            usual = MeasureNote.SCORED_DURING_TRAINING
+            found += [f"{device}: {note}" for note in notes if note != usual]
     return tuple(dict.fromkeys(found))

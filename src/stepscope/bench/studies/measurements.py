@@ -1,9 +1,7 @@
 """What a study asks of a request, and its measurements, each made once and found again when the
-study resumes.
-"""
+study resumes."""
 
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,14 +9,12 @@ from msgspec import to_builtins
 from msgspec.json import decode
 
 from stepscope.bench.grid import BenchRequest, Point, Settings
-from stepscope.bench.record import ProcessRecord
+from stepscope.bench.record import Measure, ProcessRecord
 from stepscope.record.errors import UsageError
 from stepscope.store.json_file import write_json
 
 
 class StudySubject(NamedTuple):
-    """What is studied."""
-
     model: str
     batch: int
     settings: Settings
@@ -41,9 +37,6 @@ def study_subject(request: BenchRequest) -> StudySubject:
     batch = request.batches[0] if request.batches else find_workload(model).batch
     return StudySubject(model, batch, dict(request.settings))
 
-
-Measure = Callable[[Point, Path, float | None], ProcessRecord]
-Tell = Callable[[str], None]
 
 _RECORD = "record.json"
 

@@ -10,15 +10,9 @@ from msgspec.structs import replace
 
 from stepscope.bench import measure_point
 from stepscope.bench.grid import BenchRequest, Point, ordered_fixes
-from stepscope.bench.record import ProcessRecord, results_of
+from stepscope.bench.record import Measure, ProcessRecord, Tell, results_of
 from stepscope.bench.results import BatchTry, MemoryStudy, PointStatus, SearchBound, TechniqueRow
-from stepscope.bench.studies.measurements import (
-    Measure,
-    StudyMeasurements,
-    StudySubject,
-    Tell,
-    study_subject,
-)
+from stepscope.bench.studies.measurements import StudyMeasurements, StudySubject, study_subject
 from stepscope.record.errors import UsageError
 from stepscope.workloads.measure.record import ModelMeasured
 
@@ -78,9 +72,7 @@ _PRECISION: Final = 16
 @dataclass(slots=True)
 class LargestBatch:
     """`batch` is the largest that worked, None if none did; `too_large` the smallest that did not.
-
-    `bound` says what ended the search.
-    """
+    `bound` says what ended the search."""
 
     batch: int | None = None
     too_large: int | None = None
@@ -92,11 +84,9 @@ class LargestBatch:
 def largest_batch(
     start: int, limit: int, seconds: float, attempt: Callable[[int], BatchTry], step: int = 1
 ) -> LargestBatch:
-    """Search from `start` up (down if even that is too much), in multiples of `step`.
-
-    `limit` is the largest batch to try; no try begins that would end after so many seconds, going
-    by how the last one grew. A try that ends otherwise than by memory ends the search.
-    """
+    """Search from `start` up (down if even that is too much), in multiples of `step`. `limit` is
+    the largest batch to try; no try begins that would end after so many seconds, going by how the
+    last one grew. A try that ends otherwise than by memory ends the search."""
     found, left_s = LargestBatch(), seconds
 
     def rounded(batch: int) -> int:
@@ -156,7 +146,6 @@ class _TechniqueRows:
     device_name: str | None = None
 
     def row(self, technique: Technique) -> TechniqueRow:
-        """What is known of a technique."""
         batch, parts = self.about.batch, technique.accumulate
         plain = TechniqueRow(technique=technique.name, fixes=technique.fixes, accumulate=parts)
         if batch < parts:
@@ -268,10 +257,8 @@ def run(
     measure: Measure = measure_point.measure,
     seconds: float = 180.0,
 ) -> MemoryStudy:
-    """A row for each technique, all that apply together last.
-
-    Raises UsageError for a request it cannot answer.
-    """
+    """A row for each technique, all that apply together last. Raises UsageError for a request it
+    cannot answer."""
     about = study_subject(request)
     if len(request.devices) != 1:
         raise UsageError("--study memory takes one device: --device cuda")
@@ -281,12 +268,10 @@ def run(
     samples, memory = (about.settings.get(name) for name in ("samples", "memory_limit_gib"))
     limit = min(BATCH_LIMIT, samples) if isinstance(samples, int) else BATCH_LIMIT
     if limit < about.batch:
-        raise UsageError(
-            f"--study memory begins at batch {about.batch}, above its limit of {limit}"
-        )
-    bench = _TechniqueRows(
-        about, device, limit, seconds, StudyMeasurements(folder, measure, request.timeout_s), tell
-    )
+        begins = f"--study memory begins at batch {about.batch}"
+        raise UsageError(f"{begins}, above its limit of {limit}")
+    kept = StudyMeasurements(folder, measure, request.timeout_s)
+    bench = _TechniqueRows(about, device, limit, seconds, kept, tell)
     known = {technique.fixes for technique in (_BASE, *SINGLE)}
     asked = [  # what `--fix` names besides, under its own name
         Technique(variant.label, variant.fixes, _accumulation(variant.fixes))

@@ -1,6 +1,5 @@
 """The time of a recorded step by kind of operator, on two devices beside each other, and why one
-kind gains more than another.
-"""
+kind gains more than another."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -83,11 +82,9 @@ def step_times(timeline: Timeline) -> StepTimes:
 
 
 def _host_kinds(timeline: Timeline) -> list[str | None]:
-    """For each host event what it is part of: the outermost operator that has a kind decides.
-
-    What autograd runs belongs with the operator whose backward it is, so that a gate of an LSTM
-    counts as recurrent in both directions. None where no operator around it has a kind.
-    """
+    """For each host event what it is part of: the outermost operator that has a kind decides. What
+    autograd runs belongs with the operator whose backward it is, so that a gate of an LSTM counts
+    as recurrent in both directions. None where no operator around it has a kind."""
     host = timeline.host
     operators = is_operator(timeline).tolist()
     found: list[str | None] = []

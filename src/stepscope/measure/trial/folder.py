@@ -1,6 +1,5 @@
 """The run folder of a trial once it has ended: paths mapped back to the user's own, output trimmed,
-and everything read into the trial's record.
-"""
+and everything read into the trial's record."""
 
 import gzip
 import json
@@ -78,10 +77,8 @@ def _renamed(content: bytes, scratch: Path, original: Path) -> bytes:
 
 
 def training_events(rows: Rows, steps: Steps) -> ProofRecord:
-    """When epochs ended, evaluations and saves occurred, and batches were short.
-
-    Only events that another step followed count.
-    """
+    """When epochs ended, evaluations and saves occurred, and batches were short. Only events that
+    another step followed count."""
     rows = rows[rows["end_ns"] > 0] if rows.size else rows
     if not len(steps) or not rows.size:
         return ProofRecord()

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
 
 from stepscope.launch.child import Outcome
 from stepscope.launch.fork_server import FORK_SERVER_AVAILABLE, ForkServer
@@ -14,28 +13,16 @@ from stepscope.record.probe_options import ProbeOptions
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
-class TrialHost(Protocol):
-    """Runs one trial at a time to its end."""
-
-    @property
-    def variables(self) -> Mapping[str, str]:
-        """What programs need in their environment to see its device."""
-
-    def observe(self, request: RunRequest, options: ProbeOptions) -> Outcome:
-        """Run a program into the folder that `options` names."""
-
-    def close(self) -> None:
-        """No further trials for now: end the fork server."""
-
-
-class LocalHost:
-    """This machine: one device of it, or what the program chooses."""
+class TrialHost:
+    """This machine: one device of it, or what the program chooses. `variables` are what programs
+    need in their environment to see its device. Runs one trial at a time to its end."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         self.variables = variables
         self._server: ForkServer | None = None
 
     def observe(self, request: RunRequest, options: ProbeOptions) -> Outcome:
+        """Run a program into the folder that `options` names."""
         if not (request.warm and FORK_SERVER_AVAILABLE):
             return observe_program(request, options)
         environ = {**os.environ, **request.variables}
@@ -45,27 +32,26 @@ class LocalHost:
         return observe_program(request, options, self._server if fits else None)
 
     def close(self) -> None:
+        """No further trials for now: end the fork server."""
         if self._server is not None:
             self._server.close()
             self._server = None
 
 
 def host_named(text: str | None, environ: Mapping[str, str] | None = None) -> TrialHost:
-    """What `--on` names: "cpu", "cuda" or "cuda:1"; None leaves the choice to the program.
-
-    Trials of one tune are compared with each other, so all of them run on the one device named.
-    Raises UsageError for what is not there.
-    """
+    """What `--on` names: "cpu", "cuda" or "cuda:1"; None leaves the choice to the program. Trials
+    of one tune are compared with each other, so all of them run on the one device named. Raises
+    UsageError for what is not there."""
     environ = os.environ if environ is None else environ
     if text is None:
-        return LocalHost({})
+        return TrialHost({})
     if text == "cpu":
-        return LocalHost({_VISIBLE: ""})
+        return TrialHost({_VISIBLE: ""})
     gpus = _visible(environ)
     kind, _, number = text.partition(":")
     if kind == "cuda" and (number or "0").isdecimal() and text != "cuda:":
         if int(number or 0) < len(gpus):
-            return LocalHost({_VISIBLE: gpus[int(number or 0)]})
+            return TrialHost({_VISIBLE: gpus[int(number or 0)]})
     elif kind == "cuda" and "," in number:
         raise UsageError(f"--on {text}: trials run one after another on one device: {_there(gpus)}")
     raise UsageError(f"--on {text}: there is {_there(gpus)}")

@@ -1,15 +1,15 @@
 """The trials made so far, by their set of fixes: what they cost and how they compare, and how more
-are made within the budget.
-"""
+are made within the budget."""
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
 from msgspec.structs import replace
 
-from stepscope.measure.trial.record import RunTrial, Trial, TrialRequest
+from stepscope.measure.trial.record import RunTrial, Trial, TrialRequest, Trials
 from stepscope.record.errors import UsageError
 from stepscope.stats.intervals import Processes
 from stepscope.stats.verdict import (
@@ -21,7 +21,6 @@ from stepscope.stats.verdict import (
     verdict_for_interval,
 )
 
-Trials = Sequence[Trial]
 SLOWER_AT_MOST: Final = 0.95
 """Of the speed: what a smaller peak of memory may cost."""
 
@@ -29,10 +28,8 @@ SLOWER_AT_MOST: Final = 0.95
 def compare_trials(
     base: Trials, other: Trials, objective: str, floor: float | None
 ) -> Comparison | None:
-    """`other` against `base`, all of them ok; `floor` is `floor_of` them.
-
-    None where a trial does not have what the objective looks at.
-    """
+    """`other` against `base`, all of them ok; `floor` is `trial_noise_floor` of them. None where
+    a trial does not have what the objective looks at."""
     ours, theirs = trial_costs(base, other, objective)
     if not ours or not theirs:
         return None
@@ -46,10 +43,8 @@ def compare_trials(
 
 
 def trial_costs(base: Trials, other: Trials, objective: str) -> tuple[Processes, Processes]:
-    """The numbers of each process: ms, joules, or bytes at the peak. Empty where not known.
-
-    Times and energy are those of a sample where all trials know their samples, else of a step.
-    """
+    """The numbers of each process: ms, joules, or bytes at the peak. Empty where not known. Times
+    and energy are those of a sample where all trials know their samples, else of a step."""
     by_sample = all(trial.samples_per_step for trial in (*base, *other))
     ours, theirs = (
         [series for trial in side if (series := _series(trial, objective, by_sample))]
@@ -105,19 +100,19 @@ def parse_budget(text: str) -> float:
     return seconds
 
 
+@dataclass(slots=True)
 class Budget:
     """Adds up the seconds of the trials that pass through it. It reads no clock: the same records
     lead to the same decisions."""
 
-    def __init__(self, run: RunTrial, seconds: float) -> None:
-        self._run = run
-        self.seconds = seconds
-        self.spent = 0.0
-        self.asked = 0
-        """Trials so far, those of proofs that pass through it included."""
+    run: RunTrial
+    seconds: float
+    spent: float = 0.0
+    asked: int = 0
+    """Trials so far, those of proofs that pass through it included."""
 
     def __call__(self, request: TrialRequest) -> Trial:
-        trial = self._run(request)
+        trial = self.run(request)
         self.asked += 1
         self.spent += trial.seconds
         return trial
@@ -133,7 +128,7 @@ class Budget:
             raise BudgetSpent
 
 
-def _longest_seconds(trials: Sequence[Trial]) -> float:
+def _longest_seconds(trials: Trials) -> float:
     """The longest so far; 0 without trials."""
     return max((trial.seconds for trial in trials), default=0.0)
 
@@ -173,7 +168,7 @@ class TrialPool:
         self._extra_s = extra_s
         self._made: dict[frozenset[str], list[Trial]] = {}
 
-    def trials(self, fixes: Fixes) -> Sequence[Trial]:
+    def trials(self, fixes: Fixes) -> Trials:
         """Those with exactly these fixes that were ok, oldest first."""
         return self._made.get(frozenset(fixes), [])
 
@@ -196,7 +191,14 @@ class TrialPool:
         long = {one for one in fixes if self._extra_s(one) > 0}
         if len(known) > 1 or (known and not long):
             return count * known[-1].seconds
-        first = known[0].seconds if known else self._first_s(long, plain)
+        if known:
+            first = known[0].seconds
+        else:
+            # As others with the same fixes that take long; else as without, and what is thought to
+            # come on top, by how long others took here.
+            alike = [trial for made in self._made.values() for trial in made]
+            alike = [trial for trial in alike if long and long <= set(trial.request.fixes)]
+            first = _longest_seconds(alike) or plain + self._pace() * sum(map(self._extra_s, long))
         again = plain + RECOMPILE_SHARE * max(0.0, first - plain)
         return count * again if known else first + (count - 1) * again
 
@@ -208,13 +210,6 @@ class TrialPool:
             if fixes_made <= set(fixes) and not any(self._extra_s(one) > 0 for one in fixes_made)
         ]
         return _longest_seconds(max(tried, key=lambda made: len(made[0].request.fixes), default=[]))
-
-    def _first_s(self, long: set[str], plain: float) -> float:
-        """As others with the same fixes that take long; else as without, and what is thought to
-        come on top, by how long others took here."""
-        alike = [trial for made in self._made.values() for trial in made]
-        alike = [trial for trial in alike if long and long <= set(trial.request.fixes)]
-        return _longest_seconds(alike) or plain + self._pace() * sum(map(self._extra_s, long))
 
     def _pace(self) -> float:
         """How many times as long as thought compiling has taken here at the most, in the first of

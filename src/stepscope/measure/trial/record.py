@@ -1,6 +1,6 @@
 """One trial: what is requested of it, and the record of how it ended."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -141,6 +141,7 @@ class Trial(Struct, frozen=True, rename={"request": "ask", "fix": "blame"}):
                 return detail or self.status.label
 
 
+Trials = Sequence[Trial]
 RunTrial = Callable[[TrialRequest], Trial]
 """Runs a trial and keeps its record. Raises StepscopeError only for what ends the whole tune: a
 write outside the scratch copy, a full disk; KeyboardInterrupt on a signal to end."""

@@ -1,6 +1,5 @@
 """What a set of fixes changes in rounding and in random draws, and the limits that follow for
-losses and gradients.
-"""
+losses and gradients."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -30,9 +29,7 @@ _UNIT: Final = {"float32": 2.0**-24, "tfloat32": 2.0**-11, "float16": 2.0**-11, 
 
 def rounding_limits(dtype: str) -> RoundingLimits:
     """In float32 sums are taken in another order: an error of many units, and still a tiny one.
-
-    Coarser ones round what goes into products and sum in float32: a few units.
-    """
+    Coarser ones round what goes into products and sum in float32: a few units."""
     unit = _UNIT[dtype]
     if dtype == "float32":
         return RoundingLimits(1024 * unit, 4096 * unit, growth=64.0, floor=16 * unit)
@@ -62,10 +59,8 @@ def observed_kind(trial: Trial) -> FixKind:
 
 def changes_draws(trial: Trial) -> bool:
     """Whether a fix reported that batches have other random draws, another order or other samples.
-
-    A journal from before records were typed does not say: a fix that was less exact than it
-    usually is counts there.
-    """
+    A journal from before records were typed does not say: a fix that was less exact than it usually
+    is counts there."""
     return any(
         outcome.kind == FixKind.NUMERIC
         and any(_varies(outcome.name, one) for one in outcome.applied)

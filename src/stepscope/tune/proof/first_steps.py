@@ -1,13 +1,12 @@
 """The first steps: loss, norms of gradients and learning rates, before differences have grown."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import expm1, log1p, sqrt
 from typing import Final
 
 import numpy as np
 
-from stepscope.measure.trial.record import Trial
+from stepscope.measure.trial.record import Trial, Trials
 from stepscope.stats.intervals import student_t
 from stepscope.stats.series import Floats
 from stepscope.tune.proof.effects import RoundingLimits
@@ -41,12 +40,10 @@ def check_first_loss(
 
 
 def check_norms(
-    base: Sequence[Trial], control: Sequence[Trial], variant: Sequence[Trial], limit: RoundingLimits
+    base: Trials, control: Trials, variant: Trials, limit: RoundingLimits
 ) -> list[FirstStepCheck]:
-    """One for each of the first steps whose gradients' norm is known in all trials.
-
-    Trials are of the same seeds in the same order; without controls `control` is empty.
-    """
+    """One for each of the first steps whose gradients' norm is known in all trials. Trials are of
+    the same seeds in the same order; without controls `control` is empty."""
     ours, theirs, checks = (_norms(side) for side in (base, variant, control))
     found: list[FirstStepCheck] = []
     shown = 0.0
@@ -59,7 +56,7 @@ def check_norms(
     return found
 
 
-def norm_shift(base: Sequence[Trial], variant: Sequence[Trial]) -> float | None:
+def norm_shift(base: Trials, variant: Trials) -> float | None:
     """By how much the variant's gradients clearly differ in size, as a share, where batches are
     not the same and only seeds tell the spread; None: not clearly by a quarter."""
     ours, theirs = _norms(base), _norms(variant)
@@ -83,12 +80,10 @@ def first_other_rate(base: Trial, variant: Trial) -> int | None:
     return None
 
 
-def update_size(base: Sequence[Trial]) -> float | None:
-    """What an update changes the loss of its batch by, at the least; None: not known.
-
-    The highest rate times the gradient's squared norm (plain descent) or its norm (steps of a
-    fixed size), whichever is less.
-    """
+def update_size(base: Trials) -> float | None:
+    """What an update changes the loss of its batch by, at the least; None: not known. The highest
+    rate times the gradient's squared norm (plain descent) or its norm (steps of a fixed size),
+    whichever is less."""
     rates = [rate for trial in base for rate in trial.proof.rates if rate is not None]
     known = _norms(base)
     if not rates or not known.size:
@@ -97,7 +92,7 @@ def update_size(base: Sequence[Trial]) -> float | None:
     return float(max(rates) * min(norm, norm**2))
 
 
-def _norms(trials: Sequence[Trial]) -> Floats:
+def _norms(trials: Trials) -> Floats:
     """Of the first steps that all have a finite one of: an overflow under a loss scale leaves none,
     and its step is left out, which losses tell."""
     rows = [trial.proof.grad_norms for trial in trials]

@@ -1,8 +1,7 @@
 """The judgement on a variant: losses equal bit for bit, losses within rounding, or an inference
-program's outputs.
-"""
+program's outputs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite, isnan
 from pathlib import Path
 from typing import Any, Final
@@ -10,8 +9,10 @@ from typing import Any, Final
 import numpy as np
 from msgspec.structs import replace
 
-from stepscope.measure.trial.record import Trial
+from stepscope.fixes.registry import fix_named
+from stepscope.measure.trial.record import ProofRecord, Trial, Trials
 from stepscope.record.errors import BrokenRun
+from stepscope.record.fix import TrainingChange
 from stepscope.record.proof import Because, Proof, ProofReason, ProofState
 from stepscope.tune.proof.effects import RoundingLimits, early_limits, rounding_limits
 from stepscope.tune.proof.first_steps import (
@@ -31,16 +32,49 @@ from stepscope.tune.proof.loss_statistics import (
     tail_difference,
     worst_divergence,
 )
-from stepscope.tune.proof.result import coverage, not_proven
+
+
+def not_proven(reason: ProofReason, **more: Any) -> Proof:
+    """Nothing could be compared; `more` are fields of `Because`."""
+    return Proof(ProofState.NOT_PROVEN, Because(reason, **more))
+
+
+def training_changes(fixes: Iterable[str]) -> tuple[TrainingChange, ...]:
+    """What these fixes, as `--fix` takes them, change in training."""
+    changes = [fix_named(fix.partition("=")[0]).training_change for fix in fixes]
+    return tuple(change for change in changes if change is not None)
+
+
+def _followed(steps_of: Callable[[ProofRecord], Sequence[int]]) -> Callable[[Trial], bool]:
+    """Whether an event occurred after some step that another step followed."""
+    return lambda trial: any(0 < step < trial.steps for step in steps_of(trial.proof))
+
+
+EVENTS: Final[dict[str, Callable[[Trial], bool]]] = {
+    "epoch end": _followed(lambda proof: proof.epochs),
+    "short last batch": lambda trial: bool(trial.proof.short_batches),
+    "train→eval→train": _followed(lambda proof: proof.evaluations),
+    "scheduler step": lambda trial: len({*trial.proof.rates} - {None}) > 1,
+    "save": _followed(lambda proof: proof.saves),
+    "load": _followed(lambda proof: proof.loads),
+}
+"""By name: whether it happened in a trial and training went on."""
+
+
+def coverage(trials: Trials) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What happened in all of these trials, and what in none or not in all."""
+    covered = tuple(name for name, had in EVENTS.items() if trials and all(map(had, trials)))
+    return covered, tuple(name for name in EVENTS if name not in covered)
+
 
 FEWEST_STEPS: Final = 12
 _KNOWN: Final = 0.9  # of the steps must have a loss
 
 
 def judge_numeric(
-    base: Sequence[Trial],
-    control: Sequence[Trial],
-    variant: Sequence[Trial],
+    base: Trials,
+    control: Trials,
+    variant: Trials,
     dtype: str,
     *,
     draws: bool = False,
@@ -80,9 +114,7 @@ def judge_numeric(
     )
 
 
-def _unlike_runs(
-    side: PairedLosses, base: Sequence[Trial], variant: Sequence[Trial]
-) -> Because | None:
+def _unlike_runs(side: PairedLosses, base: Trials, variant: Trials) -> Because | None:
     """Another learning rate or length in some seed, or losses that are no numbers."""
     for ours, theirs in zip(base, variant, strict=True):
         if step := first_other_rate(ours, theirs):
@@ -131,9 +163,7 @@ def _judge_means(
     side: PairedLosses, limit: RoundingLimits, update: float | None, numbers: dict[str, Any]
 ) -> tuple[ProofState, Because | None]:
     """The state, and for all but `matches` the reason. What it rests on goes into `numbers`.
-
-    `update`: see `below_one_update`.
-    """
+    `update`: see `below_one_update`."""
 
     def finite(value: float) -> float | None:
         return value if isfinite(value) else None
@@ -166,7 +196,7 @@ def _judge_means(
 
 
 def judge_exact(
-    base: Sequence[Trial], variant: Sequence[Trial], dtype: str = "float32", *, more: bool = False
+    base: Trials, variant: Trials, dtype: str = "float32", *, more: bool = False
 ) -> Proof:
     """Every trial of the variant against those of the baseline with its seed.
 
@@ -212,7 +242,7 @@ def _first_difference(base: Trial, variant: Trial) -> Because | None:
     return _other_length(base, variant)
 
 
-def _by_seed(trials: Sequence[Trial]) -> dict[int, list[Trial]]:
+def _by_seed(trials: Trials) -> dict[int, list[Trial]]:
     found: dict[int, list[Trial]] = {}
     for trial in trials:
         if trial.ok:
@@ -247,11 +277,9 @@ def judge_outputs(
     control: Outputs | None = None,
     exact: bool = False,
 ) -> Proof:
-    """Relative error over all values of a call, the worst call's, and agreement of top-1.
-
-    `control` are outputs of weights rounded once: errors like theirs are allowed. `exact`: another
-    rounding is not expected, so that a single bit counts.
-    """
+    """Relative error over all values of a call, the worst call's, and agreement of top-1. `control`
+    are outputs of weights rounded once: errors like theirs are allowed. `exact`: another rounding
+    is not expected, so that a single bit counts."""
     calls = [name for name in base if name.startswith("values_") and name in variant]
     if not calls:
         return not_proven(ProofReason.NO_OUTPUTS)

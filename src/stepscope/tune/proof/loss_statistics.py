@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from stepscope.measure.trial.record import Trial
+from stepscope.measure.trial.record import Trial, Trials
 from stepscope.stats.intervals import student_t
 from stepscope.stats.series import Floats
 from stepscope.tune.proof.effects import RoundingLimits
@@ -22,10 +22,8 @@ from stepscope.tune.proof.effects import RoundingLimits
 
 @dataclass(frozen=True, slots=True)
 class PairedLosses:
-    """Of the same seeds in the same order, for the steps whose losses all of them know.
-
-    Base and control are finite numbers; the variant's may be infinite or none.
-    """
+    """Of the same seeds in the same order, for the steps whose losses all of them know. Base and
+    control are finite numbers; the variant's may be infinite or none."""
 
     seeds: tuple[int, ...]
     steps: tuple[int, ...]
@@ -38,9 +36,7 @@ class PairedLosses:
     variant: Floats
 
 
-def pair_losses(
-    base: Sequence[Trial], control: Sequence[Trial], variant: Sequence[Trial]
-) -> PairedLosses:
+def pair_losses(base: Trials, control: Trials, variant: Trials) -> PairedLosses:
     """The first trial of each seed that both base and variant have."""
     ours, theirs, checks = _first(base), _first(variant), _first(control)
     seeds = tuple(sorted(ours.keys() & theirs.keys()))
@@ -58,14 +54,13 @@ def pair_losses(
     return PairedLosses(seeds, steps, made, numbers[:, kept], check, other[:, kept])
 
 
-def first_per_seed(trials: Sequence[Trial], seeds: Sequence[int]) -> list[Trial]:
+def first_per_seed(trials: Trials, seeds: Sequence[int]) -> list[Trial]:
     """The first trial of each of these seeds, where there is one."""
     found = _first(trials)
     return [found[seed] for seed in seeds if seed in found]
 
 
 def rms(values: Floats) -> float:
-    """The root of the mean square."""
     return float(np.sqrt(np.mean(values**2)))
 
 
@@ -74,7 +69,7 @@ def _table(trials: dict[int, Trial], seeds: Sequence[int], steps: int) -> Floats
     return np.array(rows, dtype=np.float64).reshape(len(seeds), steps)  # None becomes nan
 
 
-def _first(trials: Sequence[Trial]) -> dict[int, Trial]:
+def _first(trials: Trials) -> dict[int, Trial]:
     found: dict[int, Trial] = {}
     for trial in trials:
         if trial.ok:
@@ -206,10 +201,8 @@ class LearningPace(Difference):
 
 
 def learning_paces(base: Floats, control: Floats | None, variant: Floats) -> list[LearningPace]:
-    """Over all steps and over the first ones only. Empty where the losses do not fall clearly.
-
-    Rows are seeds, columns steps. Without a control the seeds alone tell the spread.
-    """
+    """Over all steps and over the first ones only. Empty where the losses do not fall clearly. Rows
+    are seeds, columns steps. Without a control the seeds alone tell the spread."""
     known = fit_curve(base.mean(axis=0))
     if known is None:
         return []
@@ -229,10 +222,8 @@ def learning_paces(base: Floats, control: Floats | None, variant: Floats) -> lis
 
 def below_one_update(base: Floats, variant: Floats, update: float | None) -> bool:
     """Whether differences are so small throughout that no change of the updates can hide in them.
-
-    `update` is what one update changes the loss by, in its own batch; in others it may be far
-    less. None: not known.
-    """
+    `update` is what one update changes the loss by, in its own batch; in others it may be far less.
+    None: not known."""
     return update is not None and bool(np.abs(variant - base).max() < _PACE / 10 * update)
 
 
@@ -245,11 +236,9 @@ _OF_FALL: Final = 0.002  # of what the loss has come down by: near nothing, shar
 def tail_difference(
     base: Floats, control: Floats | None, variant: Floats, limit: RoundingLimits
 ) -> Difference:
-    """Of the mean loss over the last steps. Rows are seeds, columns steps.
-
-    The margin is a few of the control's, half of what seeds differ by, or two thousandths of the
-    loss's fall, whichever is most.
-    """
+    """Of the mean loss over the last steps. Rows are seeds, columns steps. The margin is a few of
+    the control's, half of what seeds differ by, or two thousandths of the loss's fall, whichever is
+    most."""
     length = max(1, base.shape[1] // _SHARE)
     start = base.shape[1] - length
     means = base[:, start:].mean(axis=1)

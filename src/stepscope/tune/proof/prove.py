@@ -1,6 +1,5 @@
 """One proof, seed by seed: the trials it needs, those already made first. It stops early only to
-reject.
-"""
+reject."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +8,7 @@ from typing import Final
 from msgspec.structs import replace as replace_fields
 
 from stepscope.fixes.base import FixKind
-from stepscope.measure.trial.record import RunTrial, Trial, TrialRequest
+from stepscope.measure.trial.record import RunTrial, Trial, TrialRequest, Trials
 from stepscope.record.proof import Because, Proof, ProofReason, ProofState
 from stepscope.record.trial import TrialStatus
 from stepscope.tune.proof.effects import (
@@ -19,8 +18,14 @@ from stepscope.tune.proof.effects import (
     observed_kind,
     same_batches,
 )
-from stepscope.tune.proof.judge import Outputs, judge_exact, judge_numeric, judge_outputs
-from stepscope.tune.proof.result import changes_training, not_proven
+from stepscope.tune.proof.judge import (
+    Outputs,
+    judge_exact,
+    judge_numeric,
+    judge_outputs,
+    not_proven,
+    training_changes,
+)
 
 
 class _ProofEnded(Exception):  # noqa: N818
@@ -34,7 +39,7 @@ class _ProofEnded(Exception):  # noqa: N818
 class _ReusedTrials:
     """Answers equal requests by known trials, and shorter ones by their first steps."""
 
-    def __init__(self, run: RunTrial, known: Sequence[Trial]) -> None:
+    def __init__(self, run: RunTrial, known: Trials) -> None:
         self._run = run
         self._known: dict[bytes, list[Trial]] = {}
         for trial in known:
@@ -104,11 +109,9 @@ def _prove_exact(case: _Case, first: Trial, other: Trial, seeds: int, own: str) 
 
 
 def _prove_numeric(case: _Case, first: Trial, other: Trial, seeds: int, dtype: str) -> Proof:
-    """The baseline, the variant and the control of each seed; two trials where bits agree.
-
-    What makes other random draws for its batches is run with draws held to them, so that steps can
-    be paired; where its batches differ even so, means must do.
-    """
+    """The baseline, the variant and the control of each seed; two trials where bits agree. What
+    makes other random draws for its batches is run with draws held to them, so that steps can be
+    paired; where its batches differ even so, means must do."""
     proof = judge_exact([first], [other])
     if proof.state is not ProofState.IDENTICAL and changes_draws(other):
         if seeds > 1 and not case.request.draws_per_batch:
@@ -142,10 +145,8 @@ def _paired(case: _Case, first: Trial, other: Trial, seeds: int, dtype: str) -> 
 
 
 def _by_means(case: _Case, ours: list[Trial], theirs: list[Trial], seeds: int, dtype: str) -> Proof:
-    """Of what draws other random numbers: no step can be paired, so more seeds and no control.
-
-    One seed only is asked for where the proof of a whole ladder is still to come.
-    """
+    """Of what draws other random numbers: no step can be paired, so more seeds and no control. One
+    seed only is asked for where the proof of a whole ladder is still to come."""
     proof = judge_numeric(ours, (), theirs, dtype, draws=True)
     for seed in range(len(ours), seeds + _MORE if seeds > 1 else 1):
         ours.append(case.base(seed))
@@ -188,7 +189,7 @@ def prove(
     steps: int,
     base_fixes: Sequence[str] = (),
     seeds: int = SEEDS,
-    known: Sequence[Trial] = (),
+    known: Trials = (),
     own: str = "float32",
     outputs: Callable[[Trial], Outputs] | None = None,
 ) -> Proof:
@@ -198,8 +199,9 @@ def prove(
     so. `known` are trials made before, used in place of equal requests. `own` is the coarsest
     arithmetic of the program itself. `outputs` reads what an inference trial kept.
     """
+    changes = Proof(ProofState.CHANGES, changes=training_changes(fixes))
     if kind == FixKind.SEMANTIC:
-        return changes_training(fixes)
+        return changes
     request = TrialRequest(tuple(base_fixes), steps=steps, proof=True)
     case = _Case(_ReusedTrials(run, known), request, tuple(fixes))
     if seeds > 1 and any(changes_draws(one) for one in known if one.request.fixes == case.fixes):
@@ -209,7 +211,7 @@ def prove(
         first, other = case.base(), case.variant()
         kind = max(kind, observed_kind(other), key=[*FixKind].index)
         if kind == FixKind.SEMANTIC:
-            return changes_training(fixes)
+            return changes
         exact = kind == FixKind.EXACT
         if first.what == "inference":
             return _prove_outputs(case, first, other, outputs, dtype, exact)

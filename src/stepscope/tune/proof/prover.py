@@ -1,8 +1,7 @@
 """The proofs of a tune: of each rung as it comes and of the whole ladder at the end, with as many
-steps and seeds as the budget allows.
-"""
+steps and seeds as the budget allows."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -10,14 +9,15 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from stepscope.measure.trial.pool import CONFIRM_PAIRS, Budget, Fixes, TrialPool
-from stepscope.measure.trial.record import ROUNDING_DTYPES, Trial, TrialRequest
+from stepscope.measure.trial.record import ROUNDING_DTYPES, Trial, TrialRequest, Trials
 from stepscope.record.proof import Proof, ProofState
 from stepscope.record.trial import Rejection, RejectReason
 from stepscope.tune.proof.effects import changes_draws, coarsest_rounding
 from stepscope.tune.proof.judge import read_outputs
 from stepscope.tune.proof.prove import prove
 from stepscope.tune.request import TuneRequest
-from stepscope.tune.search.ladder import Ladder, Rejected, Rung
+from stepscope.tune.search.candidates import Rejected
+from stepscope.tune.search.ladder import Ladder, Rung
 
 FEWEST: Final = 30
 USUAL: Final = 100
@@ -34,9 +34,7 @@ def proof_seeds(baseline: Trial, budget_s: float, seeds: int) -> int:
 
 def proof_steps(baseline: Trial, epoch: int | None, budget_s: float, seeds: int) -> int:
     """Past the first epoch's end where the budget allows it, else as many as it does; at least 30.
-
-    `epoch` is its number of steps, None where it is not known; `budget_s` is for all the trials.
-    """
+    `epoch` is its number of steps, None where it is not known; `budget_s` is for all the trials."""
     step_s, start_s = _costs(baseline)
     affordable = int((budget_s / seeds / PER_SEED - start_s) / step_s)
     wanted = max(USUAL, epoch + _BEYOND) if epoch else _MOST
@@ -68,7 +66,7 @@ class Prover:
     _made: list[Trial] = field(default_factory=list)  # besides those of the search
     _before: int | None = None  # so many of them were made during the search
 
-    def rung(self, fixes: Fixes, kind: str, trials: Sequence[Trial]) -> Proof:
+    def rung(self, fixes: Fixes, kind: str, trials: Trials) -> Proof:
         """One seed, by trials that were made for speed where they serve: it may reject."""
         return self._prove(fixes, kind, self.pool.request.steps, 1, trials)
 
@@ -124,9 +122,7 @@ class Prover:
         later_s = 0.0 if pairs >= CONFIRM_PAIRS else self.pool.confirming_s(fixes)
         return sum(last) <= self.budget.left - later_s
 
-    def _prove(
-        self, fixes: Fixes, kind: str, steps: int, seeds: int, trials: Sequence[Trial]
-    ) -> Proof:
+    def _prove(self, fixes: Fixes, kind: str, steps: int, seeds: int, trials: Trials) -> Proof:
         def run(request: TrialRequest) -> Trial:
             trial = self.budget(request)
             if trial.ok:
@@ -147,9 +143,7 @@ class Prover:
 
 def prove_ladder(ladder: Ladder, prover: Prover) -> Proof | None:
     """Prove the ladder; where it differs, take away the coarsest rung that may be why, and again.
-
-    None where there is no ladder.
-    """
+    None where there is no ladder."""
     while ladder.fixes:
         proof = prover.ladder(ladder.fixes, ladder.kind(ladder.fixes))
         if proof.state is not ProofState.DIFFERS:

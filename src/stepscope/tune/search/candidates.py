@@ -9,7 +9,9 @@ from stepscope.fixes.base import Fix, FixKind
 from stepscope.fixes.registry import all_fixes, fix_named
 from stepscope.measure.prediction import Fixes, Prediction, Predictor, no_prediction
 from stepscope.measure.trial.pool import RECOMPILE_SHARE
+from stepscope.record.proof import Proof
 from stepscope.record.trial import Rejection, RejectReason
+from stepscope.stats.verdict import Comparison
 
 FIX_KINDS: Final = tuple(map(str, FixKind))
 """From the one that changes nothing to the one that changes training."""
@@ -53,11 +55,13 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class NotTried:
-    """A fix that is not tried, and why."""
+class Rejected:
+    """A fix that was not kept, or not tried."""
 
     fix: str
     why: Rejection
+    comparison: Comparison | None = None
+    proof: Proof | None = None
 
 
 def find_candidates(
@@ -68,12 +72,10 @@ def find_candidates(
     skip: Sequence[str] = (),
     objective: str = "throughput",
     predict: Predictor = no_prediction,
-) -> tuple[list[Candidate], list[NotTried]]:
-    """What to try on a program, from its scout run with findings, in order.
-
-    `only` and `skip` are names, or name=value; with `only`, what those name is tried unless it
-    cannot do anything or goes further than `allow`.
-    """
+) -> tuple[list[Candidate], list[Rejected]]:
+    """What to try on a program, from its scout run with findings, in order. `only` and `skip` are
+    names, or name=value; with `only`, what those name is tried unless it cannot do anything or goes
+    further than `allow`."""
     proposed: dict[str, tuple[str | None, str]] = {}
     for finding in program.findings:  # those of larger gains first
         kind = finding["kind"] if finding["kind"] in FIX_KINDS else "exact"
@@ -82,7 +84,7 @@ def find_candidates(
         for other in finding["also"]:
             proposed.setdefault(other["name"], (other["value"], "exact"))
     found: list[Candidate] = []
-    left: list[NotTried] = []
+    left: list[Rejected] = []
     for fix in all_fixes():
         chosen = [text for text in only if fix_name(text) == fix.name]
         if only and not chosen:
@@ -104,7 +106,7 @@ def find_candidates(
         if why is None and not texts:
             why = Rejection(RejectReason.NO_OTHER_VALUE)
         if why is not None:
-            left.append(NotTried(fix.name, why))
+            left.append(Rejected(fix.name, why))
             continue
         each = [_candidate(fix, text, kind, program, predict) for text in texts]
         if not chosen:  # the one with the largest predicted gain, the others in its stead
@@ -114,7 +116,7 @@ def find_candidates(
     names = {one.name for one in found}
     for one in [one for one in found if one.after is not None and one.after not in names]:
         found.remove(one)
-        left.append(NotTried(one.fix, Rejection(RejectReason.REQUIRES, one.after)))
+        left.append(Rejected(one.fix, Rejection(RejectReason.REQUIRES, one.after)))
     return by_expected_gain([*_together(found, program, predict), *found], base_s=1.0), left
 
 
@@ -131,10 +133,7 @@ def _cannot_help(fix: Fix, program: ObservedProgram) -> Rejection | None:
 
 def by_expected_gain(found: Iterable[Candidate], base_s: float) -> list[Candidate]:
     """Predicted gains first, by gain per second of the trials that settle it; then unknown ones,
-    then none.
-
-    `base_s` is what a trial without anything of theirs takes.
-    """
+    then none. `base_s` is what a trial without anything of theirs takes."""
 
     def place(one: Candidate) -> tuple[int, float, str]:
         expected = one.prior if one.predicted is None else one.predicted.speedup

@@ -1,6 +1,5 @@
 """Candidates tried one by one beside the fixes kept so far: faster, allowed, and still training the
-same?
-"""
+same?"""
 
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
@@ -15,11 +14,12 @@ from stepscope.stats.verdict import MIN_DIFFERENCE
 from stepscope.tune.search.candidates import (
     FIX_KINDS,
     Candidate,
+    Rejected,
     by_expected_gain,
     fix_name,
     with_candidate,
 )
-from stepscope.tune.search.ladder import Ladder, Rejected
+from stepscope.tune.search.ladder import Ladder
 
 
 def try_candidate(
@@ -187,9 +187,8 @@ def _new(one: Candidate, settled: Set[str]) -> Fixes:
 
 
 def _next(ladder: Ladder, left: Sequence[Candidate]) -> Candidate | None:
-    """With what is predicted of it beside the fixes that are kept. None: all wait for others.
-
-    What is to be tried together comes before its parts."""
+    """With what is predicted of it beside the fixes that are kept. None: all wait for others. What
+    is to be tried together comes before its parts."""
     present = ladder.fixes
     names = {fix_name(one) for one in present}
     parts = {fix for one in left if one.along for fix in one.whole}

@@ -1,6 +1,5 @@
 """The confirmation: the baseline against the whole ladder, on fresh trials alone."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,7 +11,7 @@ from stepscope.measure.trial.pool import (
     compare_trials,
     trial_noise_floor,
 )
-from stepscope.measure.trial.record import Trial
+from stepscope.measure.trial.record import Trial, Trials
 from stepscope.stats.verdict import Comparison, Verdict
 from stepscope.tune.document import ConfirmFailure
 from stepscope.tune.search.ladder import SearchResult, compile_payback
@@ -43,9 +42,7 @@ class Confirmation:
         return self.failure is None
 
 
-def confirm(
-    pool: TrialPool, search: SearchResult, fresh: Sequence[Trial] = ()
-) -> Confirmation | None:
+def confirm(pool: TrialPool, search: SearchResult, fresh: Trials = ()) -> Confirmation | None:
     """Interleaved fresh trials of both: three each, five where the gain is small and the budget
     allows, two where it does not allow three; how many is settled before the first.
 

@@ -1,8 +1,7 @@
 """The ladder of accepted fixes as the search builds it, what was rejected and why, and when
-compiling pays for itself.
-"""
+compiling pays for itself."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import ceil
 from statistics import median
@@ -10,21 +9,17 @@ from statistics import median
 from stepscope.measure.contest import ContestResult
 from stepscope.measure.prediction import Predictor, no_prediction
 from stepscope.measure.trial.pool import Fixes, TrialPool
-from stepscope.measure.trial.record import Trial
+from stepscope.measure.trial.record import Trial, Trials
 from stepscope.record.proof import Proof
 from stepscope.record.trial import Rejection, RejectReason, StopReason
 from stepscope.stats.verdict import Comparison
-from stepscope.tune.search.candidates import FIX_KINDS, Candidate, fix_name
+from stepscope.tune.search.candidates import FIX_KINDS, Candidate, Rejected, fix_name
 
 
-def compile_payback(
-    base: Sequence[Trial], other: Sequence[Trial]
-) -> tuple[float | None, int | None]:
+def compile_payback(base: Trials, other: Trials) -> tuple[float | None, int | None]:
     """Seconds of compiling that `other` has and `base` has not, and the steps that win them back.
-
     None, None where it compiles no longer; None steps where a step does not become shorter. Where
-    batches differ, steps are those of `other`, against the time for as many samples.
-    """
+    batches differ, steps are those of `other`, against the time for as many samples."""
     extra = _compiling(other) - _compiling(base)
     if extra <= 0 or not base or not other:
         return None, None
@@ -38,7 +33,7 @@ def compile_payback(
     return extra, ceil(extra / saved_s) if saved_s > 0 else None
 
 
-def _compiling(trials: Sequence[Trial]) -> float:
+def _compiling(trials: Trials) -> float:
     return median([trial.compile_s or 0.0 for trial in trials] or [0.0])
 
 
@@ -66,16 +61,6 @@ class Rung:
     """Steps after which that is made up for; None where nothing is compiled."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """A fix that was not kept."""
-
-    fix: str
-    why: Rejection
-    comparison: Comparison | None = None
-    proof: Proof | None = None
-
-
 @dataclass(slots=True)
 class SearchResult:
     """Filled as the search goes, so that what is known stands whenever it ends."""
@@ -98,7 +83,7 @@ class SearchResult:
         return self.rungs[-1].fixes if self.rungs else ()
 
 
-Prove = Callable[[Fixes, str, Sequence[Trial]], Proof]
+Prove = Callable[[Fixes, str, Trials], Proof]
 """Whether training does the same with these fixes, the coarsest of which is of this kind; their
 trials so far are given. May ask for more."""
 
@@ -117,7 +102,6 @@ class Ladder:
 
     @property
     def fixes(self) -> Fixes:
-        """Those that are kept."""
         return self.search.fixes
 
     @property

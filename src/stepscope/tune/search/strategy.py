@@ -1,6 +1,5 @@
 """The whole search: baseline, climb, pruning of rungs that no longer help, other values. Stopped
-early, it keeps the best so far.
-"""
+early, it keeps the best so far."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,9 +11,9 @@ from stepscope.record.errors import UsageError
 from stepscope.record.proof import ProofState
 from stepscope.record.trial import Rejection, RejectReason, StopReason
 from stepscope.stats.verdict import Comparison
-from stepscope.tune.search.candidates import Candidate, NotTried, fix_name
+from stepscope.tune.search.candidates import Candidate, Rejected, fix_name
 from stepscope.tune.search.climb import climb, try_candidate
-from stepscope.tune.search.ladder import Ladder, Rejected, SearchResult
+from stepscope.tune.search.ladder import Ladder, SearchResult
 
 _PROCESSES: Final = 3
 _LARGE: Final = 1.5
@@ -68,9 +67,7 @@ def _predicted_loss(ladder: Ladder, gone: Fixes) -> bool | None:
 
 def _not_missed(pool: TrialPool, present: Fixes, without: Fixes) -> Comparison | None:
     """The set without a rung against the present one, where it is as good; None where it is not.
-
-    One process that is slower keeps the rung: that needs no proof, it is how things stand.
-    """
+    One process that is slower keeps the rung: that needs no proof, it is how things stand."""
     while True:
         known = pool.trials(without)
         found = pool.compare(present, without) if known else None
@@ -135,14 +132,14 @@ BASELINE_TRIALS = 2
 def run_search(
     ladder: Ladder,
     found: Sequence[Candidate],
-    left_out: Sequence[NotTried] = (),
+    left_out: Sequence[Rejected] = (),
     others: _OtherValues = lambda name, value: (),
     extra_s: Callable[[str], float] = lambda fix: 0.0,
 ) -> SearchResult:
     """Raises UsageError where the baseline fails."""
     result = ladder.search
     for one in left_out:
-        ladder.reject(Rejected(one.fix, one.why))
+        ladder.reject(one)
     result.untried = [*dict.fromkeys(one.fix for one in found)]
     try:
         while len(ladder.pool.trials(())) < BASELINE_TRIALS:
