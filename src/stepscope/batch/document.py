@@ -39,8 +39,7 @@ class BatchSpeedup(Struct, frozen=True, kw_only=True):
 class Knee(SizeRow, frozen=True, kw_only=True):
     """The smallest size near the best throughput that keeps the headroom."""
 
-    growing: bool = False
-    """Throughput still grows there."""
+    growing: bool = False  # throughput still grows there
     speedup: BatchSpeedup | None = None
     """None where it is the program's own size, or that did not run."""
 
@@ -48,8 +47,7 @@ class Knee(SizeRow, frozen=True, kw_only=True):
 class LargestSize(SizeRow, frozen=True, kw_only=True):
     """The largest size that ran."""
 
-    bounded: bool = False
-    """A larger one did not fit, or memory was nearly full."""
+    bounded: bool = False  # a larger one did not fit, or memory was nearly full
     too_large: int | None = None
 
 
@@ -57,26 +55,20 @@ class Batch(Struct, frozen=True, kw_only=True):
     """The result of a search for a batch size, in a program or of a function."""
 
     schema: Literal["stepscope.batch/2"] = SCHEMA
-    program: str | None = None
-    """None of a function, with all that describes a program."""
+    program: str | None = None  # None of a function, with all that describes a program
     argv: tuple[str, ...] = ()
     fixes: tuple[str, ...] = ()
     started: str | None = None
     device: str
     device_name: str | None = None
-    forked: bool | None = None
-    """Of a function: whether it was called in forked processes."""
+    forked: bool | None = None  # of a function: whether it was called in forked processes
     machine: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str | None] = field(default_factory=dict)
-    what: str | None = None
-    """training, inference or batches: what the program's steps are."""
-    samples: int | None = None
-    """In an epoch."""
+    what: str | None = None  # training, inference or batches: what the program's steps are
+    samples: int | None = None  # in an epoch
     drop_last: bool = False
-    optimizers: tuple[tuple[str, float | None], ...] = ()
-    """Name and learning rate."""
-    own: int | None = None
-    """The program's batch size."""
+    optimizers: tuple[tuple[str, float | None], ...] = ()  # name and learning rate
+    own: int | None = None  # the program's batch size
     knee: Knee | None = None
     largest: LargestSize | None = None
     stopped: SearchStop | None = None

@@ -6,13 +6,16 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from stepscope.analyze.run.document import to_json
+from stepscope.analyze.run.records import RunRecords
+from stepscope.analyze.run.summary import summarize
 from stepscope.batch.document import Batch, batch_result
 from stepscope.batch.program import (
     BatchListener,
     BatchRequest,
     ProgramFacts,
     free_host_bytes,
-    read_program_facts,
+    program_facts,
     search_program,
 )
 from stepscope.launch.program import Program
@@ -58,6 +61,7 @@ class BatchFinder:
         return trial
 
     def _read_facts(self, trial: Trial) -> ProgramFacts:
-        facts = read_program_facts(self._runner.folder_of(trial.number), self._available)
+        run = summarize(RunRecords(self._runner.folder_of(trial.number)))
+        facts = program_facts(to_json(run), self._available)
         self._own = facts.batch
         return facts

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
-from pathlib import Path
 from typing import Any, Final
 
 from stepscope.batch.search import BatchSearch, SearchBounds, SearchStop, StopKind
@@ -21,34 +20,19 @@ _NO_LOADER = "no DataLoader of the program forms batches, so their size cannot b
 class ProgramFacts:
     """The baseline. None: not known."""
 
-    device: str
-    """cuda or cpu."""
+    device: str  # cuda or cpu
     device_name: str | None
-    memory_bytes: float | None
-    """Of the GPU, or what is free for the program on the CPU's side."""
-    batch: int
-    """Of the loader that feeds its steps."""
-    samples: int | None
-    """In an epoch."""
+    memory_bytes: float | None  # of the GPU, or what is free for the program on the CPU's side
+    batch: int  # of the loader that feeds its steps
+    samples: int | None  # in an epoch
     drop_last: bool
-    buffer: int
-    """Steps fed by what the loader's workers keep ready."""
-    optimizers: tuple[tuple[str, float | None], ...]
-    """Name and learning rate."""
-
-
-def read_program_facts(folder: Path, available_bytes: float | None) -> ProgramFacts:
-    """Read a run folder. `available_bytes`: memory that was free before the program started. Raises
-    UsageError where the program forms no batches."""
-    from stepscope.analyze.run.document import to_json
-    from stepscope.analyze.run.records import RunRecords
-    from stepscope.analyze.run.summary import summarize
-
-    return program_facts(to_json(summarize(RunRecords(folder))), available_bytes)
+    buffer: int  # steps fed by what the loader's workers keep ready
+    optimizers: tuple[tuple[str, float | None], ...]  # name and learning rate
 
 
 def program_facts(document: Document, available_bytes: float | None) -> ProgramFacts:
-    """The same from a run's document."""
+    """From a run's document. `available_bytes`: memory that was free before the program started.
+    Raises UsageError where the program forms no batches."""
     loader = feeding_loader(document["loaders"], document["steps"]["samples_per_step"])
     gpu = document["gpu"]
     cpu = document["config"]["machine"].get("cpu") or {}
@@ -108,10 +92,8 @@ class BatchRequest:
     largest: int | None = None
     headroom: float = 0.10
     within: float = 0.05
-    steps: int | None = None
-    """Of each trial; None: by the program's pace and `seconds`."""
-    seconds: float = 2.0
-    """Of steady steps in each trial."""
+    steps: int | None = None  # of each trial; None: by the program's pace and `seconds`
+    seconds: float = 2.0  # of steady steps in each trial
     budget_s: float | None = None
 
 
@@ -122,8 +104,7 @@ class FinishedSearch:
     search: BatchSearch
     bounds: SearchBounds
     program: ProgramFacts
-    what: str
-    """training, inference or batches: what the program's steps are."""
+    what: str  # training, inference or batches: what the program's steps are
     interrupted: bool = False
 
 

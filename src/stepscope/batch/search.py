@@ -19,48 +19,36 @@ from stepscope.batch.sizes import (
 )
 from stepscope.record.trial import TrialReason, TrialStatus
 
-_LARGEST_FIX_VALUE: Final = 999_999
-"""The largest number `--fix batch=N` takes."""
+_LARGEST_FIX_VALUE: Final = 999_999  # the largest number `--fix batch=N` takes
 
 
 @dataclass(frozen=True, slots=True)
 class SearchBounds:
     """The limits of a search. None: not limited, or not known."""
 
-    start: int
-    """The batch size to begin with: the program's own."""
-    smallest: int | None = None
-    """Smaller ones than `start` are tried down to it."""
+    start: int  # the batch size to begin with: the program's own
+    smallest: int | None = None  # smaller ones than `start` are tried down to it
     largest: int | None = None
-    samples: int | None = None
-    """In an epoch: no batch is larger."""
-    memory_bytes: float | None = None
-    """What there is for the program."""
+    samples: int | None = None  # in an epoch: no batch is larger
+    memory_bytes: float | None = None  # what there is for the program
     fills: bool = False
     """Whether memory may be filled to its end: on a GPU, where that costs one process at most."""
     headroom: float = 0.10
     within: float = 0.05
-    budget_s: float | None = None
-    """Seconds of processes in all: none begins that should end later."""
-    longest_s: float | None = None
-    """Seconds of one process that only looks for the largest batch."""
+    budget_s: float | None = None  # seconds of processes in all: none begins that should end later
+    longest_s: float | None = None  # seconds of one process that only looks for the largest batch
 
 
 class StopKind(StrEnum):
     """What ended the way up."""
 
-    MEMORY = "memory"
-    """`batch` is out of memory, or memory should end before it."""
-    ROOM = "room"
-    """`batch` would take `share` of the free memory."""
+    MEMORY = "memory"  # `batch` is out of memory, or memory should end before it
+    ROOM = "room"  # `batch` would take `share` of the free memory
     FAILURE = "failure"
-    FLAT = "flat"
-    """Throughput hardly grows beyond `batch`."""
-    FALLS = "falls"
-    """`batch` is slower than `than`."""
+    FLAT = "flat"  # throughput hardly grows beyond `batch`
+    FALLS = "falls"  # `batch` is slower than `than`
     LIMIT = "limit"
-    EPOCH = "epoch"
-    """`batch` is more than the `than` samples of an epoch."""
+    EPOCH = "epoch"  # `batch` is more than the `than` samples of an epoch
     SHORT = "short"
     BUDGET = "budget"
     INTERRUPTED = "interrupted"
@@ -73,10 +61,8 @@ class SearchStop(Struct, frozen=True, omit_defaults=True):
     batch: int | None = None
     than: int | None = None
     share: float | None = None
-    tried: bool = False
-    """Whether `batch` was tried."""
-    status: TrialStatus | None = None
-    """Of the size that failed, with `reason` and `detail`."""
+    tried: bool = False  # whether `batch` was tried
+    status: TrialStatus | None = None  # of the size that failed, with `reason` and `detail`
     reason: TrialReason | None = None
     detail: str | None = None
     steps: int | None = None
@@ -85,16 +71,11 @@ class SearchStop(Struct, frozen=True, omit_defaults=True):
 class BatchNoteKind(StrEnum):
     """What a search left open."""
 
-    NO_TIME = "no_time"
-    """No time was left for `batch`."""
-    FITS_SLOW = "fits_slow"
-    """About `batch` should fit; it would take too long to try."""
-    FITS_NO_TIME = "fits_no_time"
-    """About `batch` should fit; no time was left to try."""
-    MEASURED_ONCE = "measured_once"
-    """No time was left for second processes."""
-    NOISY = "noisy"
-    """Processes of one size differ by `share`."""
+    NO_TIME = "no_time"  # no time was left for `batch`
+    FITS_SLOW = "fits_slow"  # about `batch` should fit; it would take too long to try
+    FITS_NO_TIME = "fits_no_time"  # about `batch` should fit; no time was left to try
+    MEASURED_ONCE = "measured_once"  # no time was left for second processes
+    NOISY = "noisy"  # processes of one size differ by `share`
 
 
 class BatchNote(Struct, frozen=True, omit_defaults=True):
@@ -105,8 +86,7 @@ class BatchNote(Struct, frozen=True, omit_defaults=True):
     share: float | None = None
 
 
-FULL: Final = 0.95
-"""Of a GPU's memory can be tensors: contexts and gaps between them take the rest."""
+FULL: Final = 0.95  # of a GPU's memory can be tensors: contexts and gaps between them take the rest
 _FINE: Final = 16  # the answer is known to one part in so many
 _MULTIPLE: Final = 8
 
@@ -207,26 +187,23 @@ class BatchSearch:
         return best < (1 - FALLS) * self.sizes.rate(level)
 
     def _after(self, batch: int) -> int | None:
-        """The next larger size to try; None, and `stop`, where there is none."""
+        """The next larger size to try: twice as large, or less where nothing tells yet whether
+        memory holds that; None, and `stop`, where there is none."""
         bounds, most = self._bounds, self._bounds.largest or _LARGEST_FIX_VALUE
-        after = min(2 * batch, most)
+        after, memory = min(2 * batch, most), self._bounds.memory_bytes
         if batch >= most:
             self.stop = SearchStop(StopKind.LIMIT, most)
-        elif bounds.samples is not None and after > bounds.samples:
+            return None
+        if bounds.samples is not None and after > bounds.samples:
             self.stop = SearchStop(StopKind.EPOCH, after, bounds.samples)
-        elif not self._affordable(after):
+            return None
+        if not self._affordable(after):
             self.stop = SearchStop(StopKind.BUDGET, after)
-        else:
-            return self._fitting(batch, after)
-        return None
-
-    def _fitting(self, batch: int, after: int) -> int | None:
-        """`after` if memory should hold it; a smaller one where nothing tells yet."""
-        bounds, most = self._bounds, self._bounds.memory_bytes
+            return None
         used = max((one.memory_bytes or 0.0 for one in self.sizes.of(batch)), default=0.0)
-        if most is None or not used:
+        if memory is None or not used:
             return after
-        limit = most if bounds.fills else (1 - bounds.headroom) * most
+        limit = memory if bounds.fills else (1 - bounds.headroom) * memory
         expected = predicted_bytes(self.sizes.points, after)
         if expected is None and not bounds.fills and used * after / batch > limit:
             return min(after, batch + max(1, batch // 4))
@@ -235,7 +212,7 @@ class BatchSearch:
         if bounds.fills:
             self.stop = SearchStop(StopKind.MEMORY, after)
         else:
-            self.stop = SearchStop(StopKind.ROOM, after, share=expected / most)
+            self.stop = SearchStop(StopKind.ROOM, after, share=expected / memory)
         return None
 
     def _shrink(self, batch: int) -> None:

@@ -18,20 +18,14 @@ class SizeMeasurement(Struct, frozen=True):
 
     batch: int
     status: TrialStatus = TrialStatus.OK
-    reason: TrialReason | None = None
-    """None where it is ok."""
-    detail: str | None = None
-    """The program's or the fix's own words about the reason."""
-    step_ms: tuple[float, ...] = ()
-    """Steady steps only."""
+    reason: TrialReason | None = None  # None where it is ok
+    detail: str | None = None  # the program's or the fix's own words about the reason
+    step_ms: tuple[float, ...] = ()  # steady steps only
     samples_per_step: float = 0.0
-    memory_bytes: float | None = None
-    """The most it held: on the GPU for tensors, on the CPU in all."""
+    memory_bytes: float | None = None  # the most it held: on the GPU for tensors, on the CPU in all
     energy_j_per_step: float | None = None
-    steps: int = 0
-    """Warm-up included."""
-    seconds: float = 0.0
-    """Of the whole process."""
+    steps: int = 0  # warm-up included
+    seconds: float = 0.0  # of the whole process
 
     @property
     def ok(self) -> bool:
@@ -152,9 +146,7 @@ def predicted_bytes(points: Iterable[SizeResult], batch: int) -> float | None:
 def largest_by_memory(points: Iterable[SizeResult], limit_bytes: float) -> int | None:
     """The largest batch that memory should hold; None where memory was not seen to grow."""
     line = _line(points)
-    if line is None or line[1] <= 0:
-        return None
-    return int((limit_bytes - line[0]) // line[1])
+    return None if line is None or line[1] <= 0 else int((limit_bytes - line[0]) // line[1])
 
 
 def _line(points: Iterable[SizeResult]) -> tuple[float, float] | None:
@@ -167,8 +159,7 @@ def _line(points: Iterable[SizeResult]) -> tuple[float, float] | None:
     return more - each * large, each
 
 
-LEAST_STEPS: Final = 16
-"""Of a process: at least half of them are steady."""
+LEAST_STEPS: Final = 16  # of a process: at least half of them are steady
 
 
 class MeasuredSizes:

@@ -82,19 +82,15 @@ class BenchRequest(Struct, frozen=True):
     models: tuple[str, ...] = ()
     modes: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
-    batches: tuple[int, ...] | None = None
-    """None: each model's own."""
+    batches: tuple[int, ...] | None = None  # None: each model's own
     variants: tuple[Variant, ...] = (Variant("none"),)
     ablate: tuple[str, ...] = ()
     """The fixes of an ablation, in the order they add up; () where there is none."""
     settings: Settings = {}
-    rounds: int = 3
-    """Processes per point."""
-    timeout_s: float = 1800.0
-    """Of one process."""
+    rounds: int = 3  # processes per point
+    timeout_s: float = 1800.0  # of one process
     price_per_hour: float | None = None
-    carbon_intensity: float | None = None
-    """Grams of CO₂ per kWh."""
+    carbon_intensity: float | None = None  # grams of CO₂ per kWh
     study: str | None = None
 
     def identity(self) -> dict[str, object]:

@@ -39,8 +39,7 @@ class Speedup(Struct, frozen=True):
     ratio: float
     low: float
     high: float
-    verdict: str
-    """A `stats.verdict.Verdict` in capitals."""
+    verdict: str  # a `stats.verdict.Verdict` in capitals
 
 
 class UnappliedFix(Struct, frozen=True):
@@ -55,8 +54,7 @@ class FixReport(Struct, frozen=True, kw_only=True):
 
     name: str
     value: int | str | None = None
-    state: str
-    """A `record.fix.FixState`."""
+    state: str  # a `record.fix.FixState`
     kind: str | None = None
     where: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
@@ -137,14 +135,12 @@ class LoaderPoint(PointSummary, frozen=True, kw_only=True):
 
     workers: int
     pin: bool
-    prefetch: int | None
-    """None without workers."""
+    prefetch: int | None  # None without workers
     samples_per_s_low: float | None = None
     samples_per_s_high: float | None = None
     first_batch_ms: float | None = None
     mb_per_s: float | None = None
-    cores: float | None = None
-    """Kept busy."""
+    cores: float | None = None  # kept busy
 
 
 class LoaderChoice(Struct, frozen=True, kw_only=True):
@@ -155,8 +151,7 @@ class LoaderChoice(Struct, frozen=True, kw_only=True):
     default: LoaderPoint | None = None
     speedup: Speedup | None = None
     """Of the simplest against the default; None where it is the default."""
-    line: str | None = None
-    """The DataLoader call to write."""
+    line: str | None = None  # the DataLoader call to write
 
 
 class BatchChoice(LoaderChoice, frozen=True, kw_only=True):
@@ -248,8 +243,7 @@ class ShapeUse(OperatorRate, frozen=True, kw_only=True):
 class KernelTables(Struct, frozen=True, kw_only=True):
     """The operators and kernels of a recorded step, heaviest first."""
 
-    on: str
-    """device, or host where there are no kernels."""
+    on: str  # device, or host where there are no kernels
     work_ms: float
     launched: float
     known_share: float
@@ -359,10 +353,8 @@ class OperatorRow(Struct, frozen=True, kw_only=True):
     speedup: float | None
     kernels: float | None
     kernel_us: float | None
-    bound: str | None
-    """What limits it: "matrix products", "memory" or "sequence"."""
-    possible: float | None
-    """The speedup that the ratio of the ceilings would allow."""
+    bound: str | None  # what limits it: "matrix products", "memory" or "sequence"
+    possible: float | None  # the speedup that the ratio of the ceilings would allow
     why: str
 
 

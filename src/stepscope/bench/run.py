@@ -126,8 +126,7 @@ class GridProgress:
     round: int
     done: int
     left: int
-    left_s: float | None
-    """Estimate for what is left; None before anything is known."""
+    left_s: float | None  # estimate for what is left; None before anything is known
     record: ProcessRecord | None = None
 
 
@@ -141,10 +140,8 @@ def run_grid(
     """Measure what is missing in the results. A point that did not work is not tried again.
 
     `every` are the points, if they are not those of the request's own grid; `measure` stands in
-    for `child.measure`.
-
-    Raises UsageError when the first program to answer refuses its arguments: then the request is
-    wrong, and the others would be refused as well.
+    for `measure_point.measure`. Raises UsageError when the first program to answer refuses its
+    arguments: then the request is wrong, and the others would be refused as well.
     """
     every = grid_points(request) if every is None else every
     while pending := list(_pending(every, request.rounds, results.records)):

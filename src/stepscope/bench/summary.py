@@ -85,8 +85,7 @@ def _back_to_back_ms(one: AnyMeasured) -> list[float]:
 
 _J_PER_KWH: Final = 3.6e6
 _OTHERS: Final = 0.1  # share of the machine's cores that others may keep busy unmentioned
-Ceilings = Mapping[str, Mapping[str, float]]
-"""TFLOP/s of matrix products by device and arithmetic."""
+Ceilings = Mapping[str, Mapping[str, float]]  # TFLOP/s of matrix products by device and arithmetic
 
 
 def summarize(

@@ -18,10 +18,8 @@ from stepscope.stats.verdict import MIN_DIFFERENCE, Comparison, Verdict
 class Checkpoint:
     """When trials are looked at, and what is accepted then."""
 
-    processes: int
-    """On either side."""
-    least: float
-    """The gain it takes."""
+    processes: int  # on either side
+    least: float  # the gain it takes
     fresh: int
     """Trials of the present set that must be of this very contest: a small gain is not to be a
     change of the machine's."""
@@ -58,11 +56,9 @@ class ContestResult:
     """How it ended."""
 
     won: bool
-    why: Rejection | None = None
-    """None where it was won or is put off."""
+    why: Rejection | None = None  # None where it was won or is put off
     comparison: Comparison | None = None
-    failed: Trial | None = None
-    """The trial that did not end well, where that decided it."""
+    failed: Trial | None = None  # the trial that did not end well, where that decided it
     put_off: bool = False
     """It is open: the gain looks small, and it was asked not to settle small ones now."""
 

@@ -14,8 +14,7 @@ from stepscope.record.errors import UsageError
 from stepscope.record.facts import Facts, WriteAction, WroteOutsideFact
 from stepscope.record.probe_options import WriteGuard
 
-_LONGEST_TEMPORARY = 40
-"""Sockets are made in there, and their paths have 108 characters at most."""
+_LONGEST_TEMPORARY = 40  # sockets are made in there, and their paths have 108 characters at most
 
 _CACHES = (".cache", ".nv", ".triton", ".cupy", ".config/matplotlib", ".config/Ultralytics")
 """In the user's home: may be written, for they only spare work."""

@@ -43,11 +43,9 @@ class JournalIdentity(Struct, frozen=True):
     """The first line of a journal: what a tune must share with it to resume it."""
 
     schema: str
-    asked: dict[str, object]
-    """The request."""
+    asked: dict[str, object]  # the request
     made_with: MadeWith
-    sources: dict[str, str]
-    """Digests of the program's files."""
+    sources: dict[str, str]  # digests of the program's files
 
 
 def journal_identity(

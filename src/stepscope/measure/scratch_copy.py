@@ -32,17 +32,13 @@ class Folder:
 
     path: str
     status: os.stat_result
-    whole: bool = False
-    """Linked whole, its content not surveyed."""
-    data: bool = False
-    """Linked because it holds data, not because of its name."""
+    whole: bool = False  # linked whole, its content not surveyed
+    data: bool = False  # linked because it holds data, not because of its name
     copied: list[tuple[str, os.stat_result]] = field(default_factory=list)
     linked: list[str] = field(default_factory=list)
-    links: list[str] = field(default_factory=list)
-    """Symbolic links of the user's own."""
+    links: list[str] = field(default_factory=list)  # symbolic links of the user's own
     folders: list["Folder"] = field(default_factory=list)
-    python: bool = False
-    """Whether a Python source is anywhere in it."""
+    python: bool = False  # whether a Python source is anywhere in it
     files: int = 0
     bytes: int = 0
     seen: int = 0
@@ -132,13 +128,11 @@ def _too_much(top: str) -> UsageError:
     )
 
 
-_LEVELS = 3
-"""So many folders above the working directory are there too, so that `../data` is."""
+_LEVELS = 3  # so many folders above the working directory are there too, so that `../data` is
 _MOST_BESIDE = 5_000
 
 
-_FileState = tuple[int, int, int]
-"""Size, time of the last change and inode."""
+_FileState = tuple[int, int, int]  # size, time of the last change and inode
 
 
 def _mirror_parents(original: Path, place: Path) -> Path:
@@ -241,10 +235,8 @@ class Scratch:
     root: Path
     folder: Path
     original: Path
-    linked: Mapping[str, _FileState | None]
-    """What links in the copy lead to, as it was before."""
-    found: Folder
-    """The original as it was looked through."""
+    linked: Mapping[str, _FileState | None]  # what links in the copy lead to, as it was before
+    found: Folder  # the original as it was looked through
     fresh: Mapping[str, tuple[int, int]]
     """Inode and time of the last change of all there is in a copy no program has worked in."""
 

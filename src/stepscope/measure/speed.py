@@ -25,14 +25,10 @@ _PREFETCH = 2  # batches a worker makes ahead where the program does not say
 class LoaderTiming:
     """In steps; all 0 where no worker feeds them."""
 
-    cycle: int = 0
-    """After so many each worker has delivered once."""
-    buffer: int = 0
-    """So many are fed by what workers keep ready."""
-    epoch: int = 0
-    """So many make an epoch, as the loader's sizes say; 0: not known."""
-    start_ms: float = 0.0
-    """What the start of an epoch took, where it was looked at."""
+    cycle: int = 0  # after so many each worker has delivered once
+    buffer: int = 0  # so many are fed by what workers keep ready
+    epoch: int = 0  # so many make an epoch, as the loader's sizes say; 0: not known
+    start_ms: float = 0.0  # what the start of an epoch took, where it was looked at
 
 
 def read_loader_timing(rows: Rows, facts: Facts, steps: int) -> LoaderTiming:
@@ -77,8 +73,7 @@ def _feeding(rows: Rows) -> set[int]:
 
 Places = npt.NDArray[np.intp]
 
-FEWEST_STEADY = 8
-"""Steady steps without which nothing is said of speed."""
+FEWEST_STEADY = 8  # steady steps without which nothing is said of speed
 _ROUNDS = 2  # of full buffers: a loader half as fast as the rest drains them in so many
 FEWEST, MOST = 24, 400
 _EPOCHS = 3  # the first is left out, and two more show what their starts take

@@ -69,18 +69,14 @@ class TunedRung(MeasuredBaseline, frozen=True, kw_only=True):
     fix: str
     params: dict[str, str] = field(default_factory=dict)
     label: str
-    along: tuple[str, ...] = ()
-    """Fixes that were tried with it, as one."""
+    along: tuple[str, ...] = ()  # fixes that were tried with it, as one
     kind: str
-    fixes: tuple[str, ...] = ()
-    """The whole set with it."""
-    speedup: float
-    """Against the set below, with its 95% interval."""
+    fixes: tuple[str, ...] = ()  # the whole set with it
+    speedup: float  # against the set below, with its 95% interval
     low: float
     high: float
     verdict: Verdict
-    cumulative: Speedup
-    """Against the baseline."""
+    cumulative: Speedup  # against the baseline
     predicted_speedup: float | None = None
     predicted: Prediction | None = None
     proof: Proof | None = None
@@ -88,16 +84,14 @@ class TunedRung(MeasuredBaseline, frozen=True, kw_only=True):
     compile_s: float | None = None
     pays_after_steps: int | None = None
     trials: tuple[int, ...] = ()
-    changes: tuple[TrainingChange, ...] = ()
-    """What a semantic fix changes in training."""
+    changes: tuple[TrainingChange, ...] = ()  # what a semantic fix changes in training
 
 
 class RejectedFix(Speedup, frozen=True, kw_only=True):
     """A fix that was not kept."""
 
     fix: str
-    state: str
-    """A RejectState, or the status of the trial that decided."""
+    state: str  # a RejectState, or the status of the trial that decided
     because: Rejection
     proof: Proof | None = None
 
@@ -137,10 +131,8 @@ class PatchEdit(Struct, frozen=True):
     """One edit that the diff makes."""
 
     fix: str
-    file: str
-    """From the working directory."""
-    line: int
-    """Before the edit."""
+    file: str  # from the working directory
+    line: int  # before the edit
     words: str = ""
 
 
@@ -155,26 +147,22 @@ class PatchStatus(StrEnum):
     """What is known of a patch's speed."""
 
     MEASURED = "measured"
-    NO_EDIT = "no_edit"
-    """No edit could be located."""
+    NO_EDIT = "no_edit"  # no edit could be located
     NOT_MEASURED = "not_measured"
     NO_BUDGET = "no_budget"
     FAILED = "failed"
-    REDACTED = "redacted"
-    """The source was removed from the document."""
+    REDACTED = "redacted"  # the source was removed from the document
 
 
 class TunedPatch(Speedup, frozen=True, kw_only=True):
     """The fixes as a diff, and its speedup over the baseline."""
 
     path: str | None = None
-    text: str | None = None
-    """For `git apply` and `patch -p1`; None where no edit could be located."""
+    text: str | None = None  # for `git apply` and `patch -p1`; None where no edit could be located
     edits: tuple[PatchEdit, ...] = ()
     by_hand: tuple[ByHand, ...] = ()
     status: PatchStatus = PatchStatus.MEASURED
-    detail: str | None = None
-    """How a trial with it failed."""
+    detail: str | None = None  # how a trial with it failed
 
 
 class NoteSummary(Struct, frozen=True, kw_only=True):

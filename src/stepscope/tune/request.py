@@ -22,18 +22,13 @@ class TuneRequest:
 
     program: Program
     budget_s: float
-    allow: str = "numeric"
-    """How far fixes may go: the coarsest of ALLOW."""
-    only: tuple[str, ...] = ()
-    """Names, or name=value; empty: all that may help."""
+    allow: str = "numeric"  # how far fixes may go: the coarsest of ALLOW
+    only: tuple[str, ...] = ()  # names, or name=value; empty: all that may help
     skip: tuple[str, ...] = ()
     objective: str = "throughput"
-    steps: int | None = None
-    """Of each trial; None: as many as the baseline's pace asks for."""
-    seeds: int = 3
-    """Of the proof."""
-    on: str | None = None
-    """The device trials run on; None: the program's own choice."""
+    steps: int | None = None  # of each trial; None: as many as the baseline's pace asks for
+    seeds: int = 3  # of the proof
+    on: str | None = None  # the device trials run on; None: the program's own choice
     allow_writes: bool = False
     price_per_hour: float | None = None
 

@@ -29,8 +29,7 @@ from stepscope.tune.search.ladder import Rung, SearchResult
 class TuneOutcome:
     request: TuneRequest
     folder: Path
-    seen: dict[str, Any]
-    """The document of the scout run, with its findings."""
+    seen: dict[str, Any]  # the document of the scout run, with its findings
     scout: Trial
     search: SearchResult
     final: Confirmation | None

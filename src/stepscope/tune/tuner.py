@@ -33,8 +33,7 @@ from stepscope.tune.search.confirm import confirm
 from stepscope.tune.search.ladder import Ladder
 from stepscope.tune.search.strategy import run_search
 
-SCOUT_STEPS: Final = 48
-"""Steps of the scout run, those recorded at kernel level included."""
+SCOUT_STEPS: Final = 48  # steps of the scout run, those recorded at kernel level included
 _PREFETCH: Final = 2  # batches ahead of each worker, as loaders have it
 _FOR_PROOF: Final = 0.25  # of the budget, kept back for the proof
 _OF_OUTPUTS: Final = 3  # trials that the proof of an inference program takes
@@ -48,8 +47,7 @@ class TrialEvent:
     trial: Trial | None
     spent_s: float
     budget_s: float
-    repeated: bool = False
-    """It was in the journal already."""
+    repeated: bool = False  # it was in the journal already
 
 
 TrialListener = Callable[[TrialEvent], None]

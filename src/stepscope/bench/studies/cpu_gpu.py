@@ -22,8 +22,7 @@ from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.timeline import Timeline
 from stepscope.workloads.measure.record import MeasureNote, TrainMeasured
 
-FIRST: Final = 10
-"""Losses of how many first steps are compared."""
+FIRST: Final = 10  # losses of how many first steps are compared
 WITHIN: Final = 0.01
 
 

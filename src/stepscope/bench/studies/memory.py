@@ -16,8 +16,7 @@ from stepscope.bench.studies.measurements import StudyMeasurements, StudySubject
 from stepscope.record.errors import UsageError
 from stepscope.workloads.measure.record import ModelMeasured
 
-PARTS: Final = 4
-"""Batches that accumulation splits one into."""
+PARTS: Final = 4  # batches that accumulation splits one into
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +64,7 @@ def all_together(applied: Sequence[Technique]) -> Technique | None:
     return Technique("all together", ordered_fixes(fixes), _accumulation(fixes))
 
 
-_PRECISION: Final = 16
-"""The answer is known to one part in so many."""
+_PRECISION: Final = 16  # the answer is known to one part in so many
 
 
 @dataclass(slots=True)
@@ -127,8 +125,7 @@ def largest_batch(
     return found
 
 
-_STEPS: Final = 8
-"""Of a try: by the third step the optimizer's state is there too."""
+_STEPS: Final = 8  # of a try: by the third step the optimizer's state is there too
 _FINE: Final = 16
 
 
@@ -139,8 +136,7 @@ class _TechniqueRows:
     about: StudySubject
     device: str
     limit: int
-    seconds: float
-    """For the search of one technique."""
+    seconds: float  # for the search of one technique
     kept: StudyMeasurements
     tell: Tell
     device_name: str | None = None

@@ -125,11 +125,9 @@ def _folded(category: str) -> str:
     return "other" if category in _OTHER else "pointwise"
 
 
-_Ceilings = Mapping[str, float]
-"""Measured ceilings by name, as in `hardware.ceilings`."""
+_Ceilings = Mapping[str, float]  # measured ceilings by name, as in `hardware.ceilings`
 
-_LATENCY_US: Final = 10.0
-"""Kernels shorter than this spend much of it on starting and ending."""
+_LATENCY_US: Final = 10.0  # kernels shorter than this spend much of it on starting and ending
 _REACHED: Final = 0.5
 
 

@@ -48,13 +48,14 @@ def host_named(text: str | None, environ: Mapping[str, str] | None = None) -> Tr
     if text == "cpu":
         return TrialHost({_VISIBLE: ""})
     gpus = _visible(environ)
+    there = ", ".join(["cpu", *(f"cuda:{index}" for index in range(len(gpus)))])
     kind, _, number = text.partition(":")
     if kind == "cuda" and (number or "0").isdecimal() and text != "cuda:":
         if int(number or 0) < len(gpus):
             return TrialHost({_VISIBLE: gpus[int(number or 0)]})
     elif kind == "cuda" and "," in number:
-        raise UsageError(f"--on {text}: trials run one after another on one device: {_there(gpus)}")
-    raise UsageError(f"--on {text}: there is {_there(gpus)}")
+        raise UsageError(f"--on {text}: trials run one after another on one device: {there}")
+    raise UsageError(f"--on {text}: there is {there}")
 
 
 def _visible(environ: Mapping[str, str]) -> list[str]:
@@ -71,7 +72,3 @@ def _visible(environ: Mapping[str, str]) -> list[str]:
             break  # CUDA passes over all that follow one that is not there
         found.append(name)
     return found
-
-
-def _there(gpus: list[str]) -> str:
-    return ", ".join(["cpu", *(f"cuda:{index}" for index in range(len(gpus)))])

@@ -21,8 +21,7 @@ from stepscope.stats.verdict import (
     verdict_for_interval,
 )
 
-SLOWER_AT_MOST: Final = 0.95
-"""Of the speed: what a smaller peak of memory may cost."""
+SLOWER_AT_MOST: Final = 0.95  # of the speed: what a smaller peak of memory may cost
 
 
 def compare_trials(
@@ -108,8 +107,7 @@ class Budget:
     run: RunTrial
     seconds: float
     spent: float = 0.0
-    asked: int = 0
-    """Trials so far, those of proofs that pass through it included."""
+    asked: int = 0  # trials so far, those of proofs that pass through it included
 
     def __call__(self, request: TrialRequest) -> Trial:
         trial = self.run(request)

@@ -41,64 +41,47 @@ ROUNDING_DTYPES = ("float32", "tfloat32", "float16", "bfloat16")
 class ProofRecord(Struct, frozen=True, omit_defaults=True):
     """What a proof compares besides losses. Steps count from 1; None: not known."""
 
-    grad_norms: tuple[float | None, ...] = ()
-    """Of the first steps."""
-    rates: tuple[float | None, ...] = ()
-    """The learning rate of each step."""
+    grad_norms: tuple[float | None, ...] = ()  # of the first steps
+    rates: tuple[float | None, ...] = ()  # the learning rate of each step
     loads: tuple[int, ...] = ()
     """Steps after which a state was loaded; the same for those that follow."""
     epochs: tuple[int, ...] = ()
     evaluations: tuple[int, ...] = ()
     saves: tuple[int, ...] = ()
-    short_batches: tuple[int, ...] = ()
-    """Steps with fewer samples than usual."""
+    short_batches: tuple[int, ...] = ()  # steps with fewer samples than usual
     batches: tuple[int | None, ...] = ()
     """A checksum of each batch, where random draws follow from the batch alone."""
-    outputs: str | None = None
-    """The file with outputs of an inference program."""
+    outputs: str | None = None  # the file with outputs of an inference program
 
 
 class Trial(Struct, frozen=True, rename={"request": "ask", "fix": "blame"}):
     """The record of one trial, as the journal keeps it. None: not known."""
 
     request: TrialRequest
-    number: int
-    """Trials count from 1; its run folder is `trials/<number:04d>`."""
+    number: int  # trials count from 1; its run folder is `trials/<number:04d>`
     status: TrialStatus
-    reason: TrialReason | None = None
-    """None where it is ok."""
-    detail: str | None = None
-    """The program's or the fix's own words about the reason."""
-    fix: str | None = None
-    """The fix that did not apply or broke; None where no single one did."""
-    code: int | None = None
-    """The signal or the exit code that ended it."""
+    reason: TrialReason | None = None  # None where it is ok
+    detail: str | None = None  # the program's or the fix's own words about the reason
+    fix: str | None = None  # the fix that did not apply or broke; None where no single one did
+    code: int | None = None  # the signal or the exit code that ended it
     step_ms: tuple[float, ...] = ()
     """Steady step times, wall clock, epoch starts included; warm-up, the first rounds of loader
     workers, compilation, evaluation and checkpoints left out. Their mean is the speed. Empty
     where there were too few of them, of a trial that is ok all the same for its losses."""
-    steady: int = 0
-    """How many steps were steady, also where they were too few for `step_ms`."""
+    steady: int = 0  # how many steps were steady, also where they were too few for `step_ms`
     samples_per_step: float | None = None
-    steps: int = 0
-    """All steps made, warm-up included."""
-    seconds: float = 0.0
-    """Wall time of the whole process."""
+    steps: int = 0  # all steps made, warm-up included
+    seconds: float = 0.0  # wall time of the whole process
     compile_s: float | None = None
     peak_memory_bytes: float | None = None
-    gpu_busy: float | None = None
-    """0 to 1."""
+    gpu_busy: float | None = None  # 0 to 1
     energy_j_per_step: float | None = None
-    fixes: tuple[FixOutcome, ...] = ()
-    """What became of each fix."""
+    fixes: tuple[FixOutcome, ...] = ()  # what became of each fix
     losses: tuple[float | None, ...] = ()
     """One a step from the first; bit for bit as the program computed them."""
-    proof: ProofRecord = ProofRecord()
-    """Empty unless the request has `proof`."""
-    what: str = "training"
-    """training, inference or batches: what its steps are."""
-    notes: tuple[TrialNote, ...] = ()
-    """Throttling, other processes on the GPU, an unstable series."""
+    proof: ProofRecord = ProofRecord()  # empty unless the request has `proof`
+    what: str = "training"  # training, inference or batches: what its steps are
+    notes: tuple[TrialNote, ...] = ()  # throttling, other processes on the GPU, an unstable series
 
     @property
     def ok(self) -> bool:

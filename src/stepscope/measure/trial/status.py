@@ -85,8 +85,7 @@ def wall_seconds(outcome: Outcome) -> float:
     return (outcome.ended_ns - outcome.started_ns) / 1e9
 
 
-FIRST_S = 1800.0
-"""For trials of a program of which nothing is known yet."""
+FIRST_S = 1800.0  # for trials of a program of which nothing is known yet
 _SLACK_S = 60.0
 _TIMES, _LARGER_TIMES = 5.0, 40.0
 _COMPILE_S = 900.0

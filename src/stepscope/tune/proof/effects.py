@@ -16,12 +16,9 @@ class RoundingLimits:
 
     first_loss: float
     """The loss of the first step, as a share; more where the control moves it by more."""
-    first_norm: float
-    """The norm of a gradient, as a share; likewise."""
-    growth: float
-    """How many times the control's divergence a variant's may be."""
-    floor: float
-    """The divergence, as a share of the loss, below which the control is not believed."""
+    first_norm: float  # the norm of a gradient, as a share; likewise
+    growth: float  # how many times the control's divergence a variant's may be
+    floor: float  # the divergence, as a share of the loss, below which the control is not believed
 
 
 _UNIT: Final = {"float32": 2.0**-24, "tfloat32": 2.0**-11, "float16": 2.0**-11, "bfloat16": 2.0**-8}

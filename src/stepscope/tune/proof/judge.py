@@ -16,7 +16,6 @@ from stepscope.record.fix import TrainingChange
 from stepscope.record.proof import Because, Proof, ProofReason, ProofState
 from stepscope.tune.proof.effects import RoundingLimits, early_limits, rounding_limits
 from stepscope.tune.proof.first_steps import (
-    FirstStepCheck,
     check_first_loss,
     check_norms,
     first_other_rate,
@@ -103,7 +102,12 @@ def judge_numeric(
             reason = Because(ProofReason.NORM_SHIFT, value=size)
     elif reason is None:
         reason = _unlike_losses(side, limit, numbers)
-        reason = reason or _unlike_norms(check_norms(ours, checks, theirs, limit), numbers)
+        norms = check_norms(ours, checks, theirs, limit) if reason is None else []
+        if norms:
+            numbers |= {"first_norm": norms[0].value, "first_norm_limit": norms[0].limit}
+        for step, check in enumerate(norms, start=1):
+            if check.failed and reason is None:
+                reason = Because(ProofReason.NORM, step=step, value=check.value)
     state = ProofState.DIFFERS
     if reason is None:
         state, reason = _judge_means(side, limit, update_size(ours), numbers)
@@ -148,15 +152,6 @@ def _unlike_losses(
     if ratio <= limit.growth:
         return None
     return Because(ProofReason.DIVERGED, step=int(side.steps[column]), value=ratio)
-
-
-def _unlike_norms(checks: Sequence[FirstStepCheck], numbers: dict[str, Any]) -> Because | None:
-    if checks:
-        numbers |= {"first_norm": checks[0].value, "first_norm_limit": checks[0].limit}
-    for step, check in enumerate(checks, start=1):
-        if check.failed:
-            return Because(ProofReason.NORM, step=step, value=check.value)
-    return None
 
 
 def _judge_means(

@@ -26,13 +26,10 @@ class PairedLosses:
     control are finite numbers; the variant's may be infinite or none."""
 
     seeds: tuple[int, ...]
-    steps: tuple[int, ...]
-    """From 1: which step each column is."""
-    made: int
-    """Steps that both base and variant made, with a known loss or without."""
+    steps: tuple[int, ...]  # from 1: which step each column is
+    made: int  # steps that both base and variant made, with a known loss or without
     base: Floats
-    control: Floats | None
-    """None where there is none for every seed."""
+    control: Floats | None  # None where there is none for every seed
     variant: Floats
 
 
@@ -86,10 +83,8 @@ _PARTS: Final = 6  # no two knots are further apart than this part of all steps
 class LossCurve:
     """Straight lines between knots, never rising."""
 
-    values: Floats
-    """One a step."""
-    errors: Floats
-    """The standard error of each."""
+    values: Floats  # one a step
+    errors: Floats  # the standard error of each
 
     def fall(self, steps: int) -> float:
         """How much the loss falls over the first steps, in standard errors of that."""
@@ -163,8 +158,7 @@ class Difference:
     value: float
     low: float
     high: float
-    margin: float
-    """The difference that counts as none."""
+    margin: float  # the difference that counts as none
 
     @property
     def within(self) -> bool:
@@ -196,8 +190,7 @@ _CLEAR: Final = 5.0  # standard errors the loss must have fallen by: noise is no
 class LearningPace(Difference):
     """Of the pace, as a share; -0.1: slower."""
 
-    steps: int
-    """From the first on, over which it was taken."""
+    steps: int  # from the first on, over which it was taken
 
 
 def learning_paces(base: Floats, control: Floats | None, variant: Floats) -> list[LearningPace]:

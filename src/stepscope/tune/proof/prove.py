@@ -64,8 +64,7 @@ class _Case:
     """What is proven against what. Its trials raise _ProofEnded where they fail."""
 
     trials: _ReusedTrials
-    request: TrialRequest
-    """The baseline's, with seed 0."""
+    request: TrialRequest  # the baseline's, with seed 0
     fixes: tuple[str, ...]
 
     def with_draws_per_batch(self) -> "_Case":

@@ -59,10 +59,8 @@ class Prover:
     pool: TrialPool
     request: TuneRequest
     folder_of: Callable[[int], Path]
-    own: str
-    """The program's coarsest arithmetic."""
-    epoch: int | None
-    """Its steps; None: not known."""
+    own: str  # the program's coarsest arithmetic
+    epoch: int | None  # its steps; None: not known
     _made: list[Trial] = field(default_factory=list)  # besides those of the search
     _before: int | None = None  # so many of them were made during the search
 

@@ -24,20 +24,13 @@ _SETTLING: Final = ((1.2, 2), (1.1, 4), (0.0, 7))
 class Candidate:
     """A fix to try."""
 
-    fix: str
-    """As `--fix` takes it: "amp=bf16"."""
-    kind: str
-    """exact, numeric or semantic, as far as known before it is tried."""
-    predicted: Prediction | None = None
-    """None: nothing is predicted."""
-    prior: float = 1.0
-    """The gain that stands in then."""
-    extra_s: float = 0.0
-    """What a trial with it takes longer: compiling."""
-    after: str | None = None
-    """The fix without which it has nothing to do; None: it stands alone."""
-    along: tuple[str, ...] = ()
-    """Fixes that are tried with it, as one."""
+    fix: str  # as `--fix` takes it: "amp=bf16"
+    kind: str  # exact, numeric or semantic, as far as known before it is tried
+    predicted: Prediction | None = None  # None: nothing is predicted
+    prior: float = 1.0  # the gain that stands in then
+    extra_s: float = 0.0  # what a trial with it takes longer: compiling
+    after: str | None = None  # the fix without which it has nothing to do; None: it stands alone
+    along: tuple[str, ...] = ()  # fixes that are tried with it, as one
     instead: tuple[str, ...] = ()
     """The same fix with other values, to be tried where the program breaks with this one."""
 

@@ -36,7 +36,12 @@ def try_candidate(
     try:
         found = hold_contest(ladder.pool, present, fixes, one.predicted, small_later)
     except BudgetSpent:
-        _left_open(ladder, one, fixes)
+        # Say what it looked like when the budget ended, where that was a gain.
+        made = len(ladder.pool.trials(fixes))
+        seen = ladder.pool.compare(present, fixes) if made else None
+        if seen is not None and seen.ratio >= 1 + MIN_DIFFERENCE:
+            unsettled = Rejection(RejectReason.UNSETTLED, trials=made)
+            ladder.reject(Rejected(one.label, unsettled, seen))
         raise
     failed = found.failed
     idle = failed is not None and failed.status is TrialStatus.NOT_APPLICABLE
@@ -74,15 +79,6 @@ def try_candidate(
             return False
     ladder.keep(one, fixes, found.comparison, proof)
     return True
-
-
-def _left_open(ladder: Ladder, one: Candidate, fixes: Fixes) -> None:
-    """Say what it looked like when the budget ended, where that was a gain."""
-    made = len(ladder.pool.trials(fixes))
-    found = ladder.pool.compare(ladder.fixes, fixes) if made else None
-    if found is not None and found.ratio >= 1 + MIN_DIFFERENCE:
-        why = Rejection(RejectReason.UNSETTLED, trials=made)
-        ladder.reject(Rejected(one.label, why, found))
 
 
 def _too_far(ladder: Ladder, one: Candidate, fixes: Fixes) -> Rejected | None:

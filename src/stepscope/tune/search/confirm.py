@@ -29,12 +29,9 @@ class Confirmation:
     ladder: tuple[Trial, ...]
     comparison: Comparison | None
     """None where trials did not go well, or too few were made before it was broken off."""
-    failure: ConfirmFailure | None = None
-    """Why it is not confirmed; None where it is."""
-    detail: str | None = None
-    """How the trial failed."""
-    compile_s: float | None = None
-    """None where nothing is compiled that was not before."""
+    failure: ConfirmFailure | None = None  # why it is not confirmed; None where it is
+    detail: str | None = None  # how the trial failed
+    compile_s: float | None = None  # None where nothing is compiled that was not before
     pays_after_steps: int | None = None
 
     @property

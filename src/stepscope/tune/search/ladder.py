@@ -43,18 +43,13 @@ class Rung:
 
     candidate: Candidate
     """With the prediction as it was beside the rungs below, None where there was none."""
-    fixes: Fixes
-    """The whole set with it."""
-    trials: tuple[Trial, ...]
-    """Of that set."""
+    fixes: Fixes  # the whole set with it
+    trials: tuple[Trial, ...]  # of that set
     comparison: Comparison
     """Against the set below; against the one with `replaces`, where that is not the last."""
-    cumulative: Comparison
-    """Against the program as it is."""
-    proof: Proof | None = None
-    """None where proofs were not asked for."""
-    replaces: str | None = None
-    """The fix that was in its place before."""
+    cumulative: Comparison  # against the program as it is
+    proof: Proof | None = None  # None where proofs were not asked for
+    replaces: str | None = None  # the fix that was in its place before
     compile_s: float | None = None
     """What compiling takes longer than in the set below, once; None where nothing is compiled."""
     pays_after_steps: int | None = None
@@ -68,14 +63,10 @@ class SearchResult:
     baseline: tuple[Trial, ...] = ()
     rungs: list[Rung] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
-    stopped: StopReason | None = None
-    """None: nothing was left to try."""
-    untried: list[str] = field(default_factory=list)
-    """Candidates there was no time for."""
-    trials: int = 0
-    """All that were asked for."""
-    seconds: float = 0.0
-    """What they took."""
+    stopped: StopReason | None = None  # None: nothing was left to try
+    untried: list[str] = field(default_factory=list)  # candidates there was no time for
+    trials: int = 0  # all that were asked for
+    seconds: float = 0.0  # what they took
 
     @property
     def fixes(self) -> Fixes:

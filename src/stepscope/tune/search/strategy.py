@@ -125,8 +125,7 @@ def _better(
     return None
 
 
-BASELINE_TRIALS = 2
-"""Processes to begin with; contests ask for more where gains are small."""
+BASELINE_TRIALS = 2  # processes to begin with; contests ask for more where gains are small
 
 
 def run_search(
