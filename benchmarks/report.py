@@ -55,19 +55,13 @@ def written(size: int, file: Path) -> dict[str, Any]:
     """A window of that many events as a page, and what its making took."""
     from _report_timeline import made_up
 
-    from stepscope.analyze.run.document import to_json
-    from stepscope.analyze.timeline.document import trace_analysis
-    from stepscope.diagnose.findings import with_trace_findings
     from stepscope.report.render.html.page import render_page
     from stepscope.report.render.html.timeline import encode_timeline, unpacked
     from stepscope.report.story.narrator import story_of
-    from stepscope.results.load import of_document
+    from stepscope.results.load import Trace
 
     timeline = made_up(size)
-    document = to_json(with_trace_findings(trace_analysis(timeline), timeline))
-    name = timeline.source
-    subject = of_document("trace", name, document, timeline=timeline)
-    story = story_of(subject)
+    story = story_of(Trace(Path(timeline.source), timeline))
     began = time.perf_counter()
     payload = encode_timeline(timeline)
     encoded = time.perf_counter()

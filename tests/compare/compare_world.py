@@ -3,8 +3,10 @@
 from copy import deepcopy
 
 import numpy as np
+from documents import made
 
-from stepscope.compare.sides import Item, RunSide
+from stepscope.analyze.run.document import RunSummary
+from stepscope.compare.sides import Item, run_side
 
 MACHINE = {
     "cpu": {"model": "Some CPU", "usable_cores": 8},
@@ -53,6 +55,7 @@ def item(*series, samples=32.0, what="training", key="", label=""):
 
 def run(mean=10.0, name="run", seed=0, samples=32.0, what="training", **more):
     """A run; `more` replaces parts of its document, `a__b` for `b` in `a`."""
+    more |= {"steps__samples_per_step": samples, "steps__what": what}
     document = deepcopy(RUN)
     for key, value in more.items():
         where = document
@@ -60,4 +63,4 @@ def run(mean=10.0, name="run", seed=0, samples=32.0, what="training", **more):
         for parent in parents:
             where = where[parent]
         where[last] = value
-    return RunSide(name, document, (item(times(mean, seed), samples=samples, what=what),))
+    return run_side(name, made(RunSummary, document), times(mean, seed))

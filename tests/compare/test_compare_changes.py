@@ -23,7 +23,7 @@ def test_phases_are_means_of_the_runs_of_a_side_and_add_up():
 
 
 def test_phases_of_larger_steps_are_brought_to_the_same_samples():
-    twice = {f"phases_ms__{name}": 2 * ms for name, ms in run().document["phases_ms"].items()}
+    twice = {f"phases_ms__{name}": 2 * ms for name, ms in run().phases_ms.items()}
     found = compare_results([run(10.0)], [run(20.0, samples=64.0, **twice)])
     assert found.per == "sample"
     assert all(abs(row.delta_ms) < 1e-9 for row in found.phases)

@@ -3,39 +3,53 @@
 import pytest
 from bench_documents import document, point
 from compare_world import item, run, times
+from documents import made
 
+from stepscope.analyze.run.document import RunSummary
+from stepscope.analyze.timeline.document import TraceAnalysis
+from stepscope.bench.record import ProcessRecord
+from stepscope.bench.results import BenchResult
 from stepscope.compare.document import compare_results
 from stepscope.compare.quantities import setting_differences
 from stepscope.compare.sides import (
     BASELINE_ITEM,
     FIXED_ITEM,
-    BenchSide,
-    TuneSide,
-    bench_items,
+    Side,
+    TrialSpeed,
+    bench_side,
     merge_items,
-    run_items,
-    trace_items,
-    tune_items,
+    run_side,
+    trace_side,
+    tune_side,
 )
 from stepscope.compare.verdicts import pair_items
+from stepscope.measure.trial.record import TrialRequest
 from stepscope.record.errors import UsageError
+from stepscope.results.comparison import ResultKind
+from stepscope.tune.document import Tune
+from stepscope.workloads.measure.record import InferMeasured
 
 
 def record(key, series, status="ok", **more):
-    measured = {"series_ms": series, "samples": 64, "calls": 2, **more}
-    return {"key": key, "status": status, "measured": measured}
+    measured = InferMeasured(series_ms=series, samples=64, calls=2, **more)
+    return made(ProcessRecord, key=key, status=status, measured=measured)
 
 
 def trial(number, step_ms, fixes=(), status="ok", **ask):
-    asked = {"fixes": list(fixes), "window": False, "perturb": None, "patched": None, "seed": 0}
-    return {
-        "number": number, "status": status, "step_ms": step_ms, "samples_per_step": 8.0,
-        "what": "training", "ask": asked | ask,
-    }  # fmt: skip
+    request = TrialRequest(tuple(fixes), **ask)
+    return TrialSpeed(request, number, status, tuple(step_ms), samples_per_step=8.0)
 
 
 def bench(*items):
-    return BenchSide("grid", document(), items)
+    return Side(kind=ResultKind.BENCH, name="grid", items=items)
+
+
+def bench_items(found, records):
+    return bench_side("grid", made(BenchResult, found), records).items
+
+
+def tune(**parts):
+    return made(Tune, schema="stepscope.tune/2", **parts)
 
 
 def test_a_bench_has_an_item_a_point_with_its_processes():
@@ -73,8 +87,8 @@ def test_a_tune_is_the_program_as_it_is_and_with_its_fixes():
         trial(5, [99.0], seed=1),
         trial(6, [], status="failed"),
     ]
-    found = tune_items({"final": {"trials": [3, 4]}}, trials)
-    assert [(one.key, one.series) for one in found] == [
+    found = tune_side("t", tune(final={"trials": [3, 4]}), trials)
+    assert [(one.key, one.series) for one in found.items] == [
         (BASELINE_ITEM, ((11.0,),)),
         (FIXED_ITEM, ((5.0,),)),
     ]
@@ -82,23 +96,23 @@ def test_a_tune_is_the_program_as_it_is_and_with_its_fixes():
 
 def test_a_tune_without_its_journal_is_known_by_means():
     told = {"step_ms": 10.0, "samples_per_s": 800.0}
-    (found,) = tune_items({"final": None, "baseline": told}, [])
+    (found,) = tune_side("t", tune(baseline=told), []).items
     assert (found.series, found.samples) == (((10.0,),), 8.0)
 
 
 def test_a_tune_that_measured_nothing_cannot_be_compared():
     with pytest.raises(UsageError, match="nothing in this tune"):
-        tune_items({"final": None, "baseline": {}}, [])
+        tune_side("t", tune(), [])
 
 
 def test_a_run_without_steady_steps_cannot_be_compared():
     with pytest.raises(UsageError, match="run 7f3a has no steady steps"):
-        run_items(run().document, ())
+        run_side("run", made(RunSummary, run={"id": "7f3a"}), ())
 
 
 def test_the_steps_of_a_trace_are_its_series():
     each = [{"start_ns": 0, "end_ns": 2_000_000}, {"start_ns": 2_000_000, "end_ns": 5_000_000}]
-    (found,) = trace_items({"steps": {"each": each}})
+    (found,) = trace_side("t", made(TraceAnalysis, steps={"each": each, "count": 2})).items
     assert found.series == ((2.0, 3.0),)
 
 
@@ -130,13 +144,15 @@ def test_results_of_a_side_bring_their_processes_together():
 
 
 def test_of_a_tune_a_run_meets_what_it_came_to():
-    tuned = TuneSide("t", {}, (item(times(), key=BASELINE_ITEM), item(times(5.0), key=FIXED_ITEM)))
+    items = item(times(), key=BASELINE_ITEM), item(times(5.0), key=FIXED_ITEM)
+    tuned = Side(kind=ResultKind.TUNE, name="t", items=items)
     pairs, _ = pair_items([run()], [tuned])
     assert [pair.other.key for pair in pairs] == [FIXED_ITEM]
 
 
 def test_of_different_kinds_only_settings_of_both_are_held_against_each_other():
-    tuned = TuneSide("t", {"run": {"program": "/x/train.py", "argv": ["--epochs", "4"]}}, ())
+    program = {"program": "/x/train.py", "argv": ["--epochs", "4"]}
+    tuned = tune_side("t", tune(run=program, baseline={"step_ms": 10.0}), [])
     assert [row.key for row in setting_differences([run()], [tuned])] == ["arguments"]
 
 

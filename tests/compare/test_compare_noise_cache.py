@@ -5,12 +5,13 @@ import json
 import pytest
 from compare_world import item, run, times
 
-from stepscope.compare.sides import BenchSide
+from stepscope.compare.sides import Side
 from stepscope.compare.verdicts import remember_noise, stored_floor
 from stepscope.hardware.ceiling_cache import cache_file
 from stepscope.hardware.gpus import GpuInfo
 from stepscope.hardware.machine import Cpu, Machine
 from stepscope.hardware.noise_floors import known_noise_floor, machine_key, save_group
+from stepscope.results.comparison import ResultKind
 
 KEY = "Some CPU x 8"
 
@@ -99,9 +100,8 @@ def test_runs_of_different_programs_are_no_processes_of_one_thing():
 
 
 def test_points_of_a_bench_are_remembered_each_on_its_own():
-    points = [{"device": "cpu"}]
     several = (item(*(times(10 + n, n) for n in range(3)), key="a"), item(times(), key="b"))
-    side = BenchSide("b", {"machine": {"cpu": {}}, "points": points}, several)
+    side = Side(kind=ResultKind.BENCH, name="b", items=several, machine=Machine())
     remember_noise((side,))
     floor = stored_floor((side,))
     assert floor(several[0]).same

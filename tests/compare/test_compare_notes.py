@@ -1,21 +1,18 @@
 """What is said beside a verdict."""
 
-from compare_world import item, run, times
+from compare_world import run
+from documents import made
 
+from stepscope.analyze.timeline.document import TraceAnalysis
 from stepscope.compare.document import compare_results
-from stepscope.compare.sides import TraceSide
+from stepscope.compare.sides import trace_side
 from stepscope.report.story.compare import notes
 
 
 def trace(how="ProfilerStep"):
-    document = {
-        "steps": {"how": how, "count": 1},
-        "source": {
-            "device": None, "tool": "kineto", "world_size": None, "has": {"device": False}
-        },
-        "idle_ns": {"host": None},
-    }  # fmt: skip
-    return TraceSide("t", document, (item(times(), samples=None, what=None),))
+    each = [{"start_ns": 10_000_000 * n, "end_ns": 10_000_000 * (n + 1)} for n in range(9)]
+    steps = {"how": how, "count": len(each), "each": each}
+    return trace_side("t", made(TraceAnalysis, steps=steps, idle_ns={"host": None}))
 
 
 def busy(name, load):

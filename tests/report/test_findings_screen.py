@@ -9,6 +9,7 @@ import pytest
 from diagnosing import case, finding
 from msgspec import to_builtins
 from msgspec.structs import replace
+from subjects import of_document
 from test_terminal import CPU, GPU, HOSTILE, fits
 
 from stepscope.diagnose.headroom import headroom
@@ -16,7 +17,6 @@ from stepscope.diagnose.key_questions import answer_questions
 from stepscope.record.finding import Diagnosis, Evidence, FixRef, Place, SourceEdit
 from stepscope.report.render.terminal.story import print_story
 from stepscope.report.story.run.story import run_screen, story_of_run
-from stepscope.results.load import of_document
 
 LOADER = finding(
     "data.loader_bound", 17.0, now=63.1,

@@ -5,13 +5,12 @@ import socket
 
 import pytest
 from story_reading import run_subject, trace_subject, unpacked, whole
-from subjects import subject
+from subjects import of_document, subject
 from tune_documents import tuned
 
 from stepscope.report.render.html.page import render_page
 from stepscope.report.render.markdown import markdown
 from stepscope.report.story.narrator import story_of
-from stepscope.results.load import of_document
 from stepscope.results.redact import NameReplacements, redact_result
 
 PRIVATE = ("/home/", "me/project", "train.py", "ann")

@@ -12,6 +12,7 @@ from batch_world import World
 from diagnosing import finding
 from recordings import recorded
 from snapshots import check_screen
+from subjects import of_document
 from test_findings_screen import ITEM, LOADER, SAVING, document
 from test_terminal import CPU, GPU, fix
 from tune_documents import rung, tuned
@@ -29,7 +30,7 @@ from stepscope.report.story.machine import machine_story
 from stepscope.report.story.run.story import run_screen, story_of_run
 from stepscope.report.story.trace.story import story_of_ranks, story_of_trace, trace_screen
 from stepscope.report.story.tune.story import tune_story
-from stepscope.results.load import decode, of_document
+from stepscope.results.load import decode
 from stepscope.tune.document import Tune
 
 ON_GPU = CPU | {

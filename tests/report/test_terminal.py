@@ -6,10 +6,10 @@ import re
 import unicodedata
 
 import pytest
+from subjects import of_document
 
 from stepscope.report.render.terminal.story import print_story
 from stepscope.report.story.run.story import run_screen
-from stepscope.results.load import of_document
 
 GIB = 1 << 30
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")

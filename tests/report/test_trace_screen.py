@@ -4,12 +4,12 @@ import io
 
 import pytest
 from recordings import recorded
+from subjects import of_document
 
 from stepscope.analyze.run.document import to_json
 from stepscope.analyze.timeline.document import analyze_ranks, trace_analysis
 from stepscope.report.render.terminal.story import print_story
 from stepscope.report.story.trace.story import story_of_ranks, trace_screen
-from stepscope.results.load import of_document
 
 
 def shown(name, change=None):

@@ -3,21 +3,20 @@
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
 from stepscope.record.errors import UsageError
 
+_FILE = click.Path(path_type=Path)
+
 
 @click.command()
-@click.argument("traces", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("traces", nargs=-1, required=True, type=_FILE)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--all", "everything", is_flag=True, help="Every finding, and all there is.")
-@click.option("--ncu", type=click.Path(path_type=Path), help="Counters of Nsight Compute to use.")
-@click.option(
-    "--export", "target", type=click.Path(path_type=Path), help="Events as .parquet/.arrow."
-)
+@click.option("--ncu", type=_FILE, help="Counters of Nsight Compute to use.")
+@click.option("--export", "target", type=_FILE, help="Events as .parquet/.arrow.")
 @click.option("--force", is_flag=True, help="Replace the file named by --export.")
 def analyze(
     traces: tuple[Path, ...],
@@ -45,25 +44,20 @@ def analyze(
     if target is not None:
         export_timelines(loaded.timelines, target, force)
     if ncu is not None and isinstance(loaded, Trace):
-        loaded.counters = _counters(ncu, loaded.recording)
+        from stepscope.trace.nsight.counter_join import join_counters
+        from stepscope.trace.nsight.counters import read_ncu
+
+        found = join_counters(read_ncu(ncu), loaded.recording)
+        loaded.counters = found.counters
+        print(
+            f"stepscope: counters for {len(found.counters):,} kernels,"
+            f" none for {found.kernels_without:,};"
+            f" {found.counters_without:,} counters fit no kernel",
+            file=sys.stderr,
+        )
     if as_json:
         json.dump(loaded.document, sys.stdout, indent=1, allow_nan=False)
         print()
     else:
         story = story_of(loaded) if everything else screen_of(loaded)
         print_story(story, sys.stdout, detail=everything)
-
-
-def _counters(path: Path, timeline: Any) -> Any:
-    """What Nsight Compute counted, by kernel; says on stderr how much of it found its kernel."""
-    from stepscope.trace.nsight.counter_join import join_counters
-    from stepscope.trace.nsight.counters import read_ncu
-
-    found = join_counters(read_ncu(path), timeline)
-    kernels = len(found.counters)
-    print(
-        f"stepscope: counters for {kernels:,} kernels, none for {found.kernels_without:,};"
-        f" {found.counters_without:,} counters fit no kernel",
-        file=sys.stderr,
-    )
-    return found.counters

@@ -14,24 +14,23 @@ if TYPE_CHECKING:
     from stepscope.batch.sizes import SizeMeasurement
 
 
+_INTERRUPTED = 130
+_SIZE = click.IntRange(1, 999_999)
+_ABOVE_0 = click.FloatRange(0, min_open=True)
+
+
 def _show(display: Progress, batch: int | None, got: "SizeMeasurement | None") -> None:
     """A size that is being measured, or was."""
     if got is not None:
-        display.line(_line(got))
+        if got.ok:
+            rate = 1e3 * len(got.sample_ms) / sum(got.sample_ms)
+            told = f"{format_number(rate)} samples/s"
+        else:
+            why = f": {got.detail}" if got.detail and got.status != "out_of_memory" else ""
+            told = f"{got.status.label}{why}"
+        display.line(f"batch {got.batch:,}: {told} ({format_duration(got.seconds)})")
     elif batch is not None:
         display.update(f"batch {batch:,}")
-
-
-def _line(got: "SizeMeasurement") -> str:
-    took = f"({format_duration(got.seconds)})"
-    if not got.ok:
-        why = f": {got.detail}" if got.detail and got.status != "out_of_memory" else ""
-        return f"batch {got.batch:,}: {got.status.label}{why} {took}"
-    rate = 1e3 * len(got.sample_ms) / sum(got.sample_ms)
-    return f"batch {got.batch:,}: {format_number(rate)} samples/s {took}"
-
-
-_INTERRUPTED = 130
 
 
 class Share(click.ParamType[float]):
@@ -52,18 +51,10 @@ class Share(click.ParamType[float]):
         return share
 
 
-@click.command(
-    context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
-    options_metavar="[OPTIONS]",
-)
+@click.command(context_settings={"allow_interspersed_args": False})
 @click.option("-m", "module", is_flag=True, help="PROGRAM is a module, as in python -m.")
 @click.option("--max", "largest", type=click.IntRange(2, 999_999), help="Largest size to try.")
-@click.option(
-    "--min",
-    "smallest",
-    type=click.IntRange(1, 999_999),
-    help="Smallest size [its own].",
-)
+@click.option("--min", "smallest", type=_SIZE, help="Smallest size [its own].")
 @click.option("--headroom", type=Share(), default="10%", help="Memory to keep free [10%].")
 @click.option("--within", type=Share(), default="5%", help="How near to the best throughput [5%].")
 @click.option(
@@ -71,10 +62,7 @@ class Share(click.ParamType[float]):
 )
 @click.option("--steps", type=click.IntRange(16), help="Steps per trial [by the program's speed].")
 @click.option(
-    "--seconds",
-    type=click.FloatRange(0, min_open=True),
-    default=2.0,
-    help="Seconds of steady steps per trial [2].",
+    "--seconds", type=_ABOVE_0, default=2.0, help="Seconds of steady steps per trial [2]."
 )
 @click.option("--budget", default="10m", metavar="TIME", help="For all trials: 90s, 10m [10m].")
 @click.option("--allow-writes", is_flag=True, help="Let the program write outside its folder.")
@@ -109,12 +97,16 @@ def batch(
 
     from stepscope.batch.finder import BatchFinder
     from stepscope.batch.program import BatchRequest
+    from stepscope.fixes.registry import parse_fixes
     from stepscope.launch.program import Program, check_program
     from stepscope.measure.trial.pool import parse_budget
     from stepscope.report.render.terminal.story import print_story
     from stepscope.report.story.batch import batch_story
 
-    _check_fixes(fixes)
+    parse_fixes(fixes)
+    for fix in fixes:
+        if fix.partition("=")[0] == "batch":
+            raise UsageError(f"--fix {fix}: batch searches for the size itself; use --min, --max")
     if smallest is not None and largest is not None and smallest > largest:
         raise UsageError(f"--min {smallest} is above --max {largest}")
     budget_s = parse_budget(budget)
@@ -135,13 +127,3 @@ def batch(
     if interrupted:
         return _INTERRUPTED
     return 0 if result.knee else 1
-
-
-def _check_fixes(fixes: tuple[str, ...]) -> None:
-    """Raise UsageError for what is not a fix, or sets the batch size itself."""
-    from stepscope.fixes.registry import parse_fixes
-
-    parse_fixes(fixes)
-    for fix in fixes:
-        if fix.partition("=")[0] == "batch":
-            raise UsageError(f"--fix {fix}: batch searches for the size itself; use --min, --max")

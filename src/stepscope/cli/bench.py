@@ -67,15 +67,12 @@ def _print_list(as_json: bool) -> None:
     print(f"{'model':<{wide}}  {'params':>7}  {'batch':>5}  {'modes':<15}  about")
     for one in every:
         left = f"{one.name:<{wide}}  {_count(one.parameters):>7}  {one.batch:>5}  "
-        modes = _column(", ".join(one.modes), 15)
-        about = _column(one.about, max(20, get_terminal_size().columns - len(left) - 17))
+        width = max(20, get_terminal_size().columns - len(left) - 17)
+        modes = wrap(", ".join(one.modes), 15, break_on_hyphens=False)
+        about = wrap(one.about, width, break_on_hyphens=False)
         for number, (first, second) in enumerate(zip_longest(modes, about, fillvalue="")):
             print(f"{'' if number else left:<{len(left)}}{first:<15}  {second}".rstrip())
     print("\nalso: file.py:factory, module:factory, torchvision:NAME, timm:NAME, hf:NAME")
-
-
-def _column(text: str, width: int) -> list[str]:
-    return wrap(text, width, break_on_hyphens=False)
 
 
 def _count(parameters: int | None) -> str:
@@ -103,10 +100,9 @@ class Bench(session.BenchCommand):
         return super().make_context(info_name, args, parent, **x)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        others = [(f"bench {name} --help", words) for name, words in SUBCOMMANDS.items()]
         with formatter.section("Other benchmarks"):
-            formatter.write_dl(
-                [(f"bench {name} --help", words) for name, words in SUBCOMMANDS.items()]
-            )
+            formatter.write_dl(others)
 
 
 @click.command(cls=Bench)
@@ -189,10 +185,8 @@ def _measured(request: "BenchRequest", out: Path | None, force: bool) -> "BenchR
         if study is None:
             with session.grid_progress(results) as on_progress:
                 run_grid(request, results, on_progress)
-        begun, records = results.begun, results.records
-        whole = bench_result(
-            request, records, ceilings, session.command_line(), begun, notes, study=study
-        )
+        words, begun = session.command_line(), results.begun
+        whole = bench_result(request, results.records, ceilings, words, begun, notes, study=study)
         results.write_result(whole)
     remember_noise_of(results.folder)
     return whole

@@ -3,8 +3,9 @@
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -57,16 +58,11 @@ def command_line() -> str:
     """The command as it can be shown: secrets in it are masked."""
     from stepscope.record.privacy import masked_arguments
 
-    return shlex.join(["stepscope", "bench", *masked_arguments(_arguments())])
-
-
-def _arguments() -> list[str]:
-    found: list[str] = click.get_current_context().meta[_ARGUMENTS]
-    return found
+    arguments = click.get_current_context().meta[_ARGUMENTS]
+    return shlex.join(["stepscope", "bench", *masked_arguments(arguments)])
 
 
 def announce(text: str) -> None:
-    """One line."""
     print(f"stepscope: {safe(text)}", file=sys.stderr, flush=True)
 
 
@@ -103,21 +99,18 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def _resume_message(results: "BenchFolder") -> str:
+    """The same command line, into the same folder and without replacing it."""
     folder, here = results.folder, Path.cwd()
     shown = folder.relative_to(here) if folder.is_relative_to(here) else folder
-    words = shlex.join(["stepscope", "bench", *_resume_arguments(_arguments(), str(shown))])
+    arguments: list[str] = click.get_current_context().meta[_ARGUMENTS]
+    same = [
+        word
+        for before, word in pairwise(["", *arguments])
+        if word not in ("--force", "--out") and not word.startswith("--out=") and before != "--out"
+    ]
+    words = shlex.join(["stepscope", "bench", *same, "--out", str(shown)])
     kept = plural(len(results.records), "measurement")
     return f"stepscope: interrupted, {kept} kept. Resume with: {safe(words)}"
-
-
-def _resume_arguments(arguments: Sequence[str], folder: str) -> list[str]:
-    """The same command line, into the same folder and without replacing it."""
-    kept: list[str] = []
-    for place, word in enumerate(arguments):
-        value_of_out = place and arguments[place - 1] == "--out"
-        if word not in ("--force", "--out") and not word.startswith("--out=") and not value_of_out:
-            kept.append(word)
-    return [*kept, "--out", folder]
 
 
 def grid_point_name(point: "Point") -> str:

@@ -53,7 +53,7 @@ def loader(
     SOURCE is a workload (stepscope bench --list), or a Dataset in a file or module of yours, or a
     function that returns one. Comma-separated lists make a grid.
     """
-    from stepscope.bench.build_request import parse_numbers
+    from stepscope.bench.build_request import parse_devices, parse_numbers
     from stepscope.bench.loader_grid import loader_request, worker_counts
     from stepscope.hardware.machine import describe_cpu
     from stepscope.workloads.catalogue import find_workload
@@ -66,7 +66,7 @@ def loader(
     cores = describe_cpu().usable_cores
     request = loader_request(
         source,
-        _device(device),
+        parse_devices(None if device == "auto" else device)[0],
         parse_numbers("--batch", batch),
         parse_numbers("--workers", workers, 0) if workers else worker_counts(cores),
         _switches(pin),
@@ -83,11 +83,7 @@ def _measured(
     request: "BenchRequest", cores: float, out: Path | None, force: bool
 ) -> "BenchResult":
     """The result of a grid, also kept in its folder."""
-    from stepscope.bench.loader_grid import (
-        loader_result,
-        setting_points,
-        setting_points_measured,
-    )
+    from stepscope.bench.loader_grid import loader_result, setting_points, setting_points_measured
     from stepscope.bench.run import run_grid
     from stepscope.bench.summary import bench_result
 
@@ -99,16 +95,8 @@ def _measured(
         if all(point.status != "ok" for point in points):
             raise UsageError(f"{request.models[0]}: no setting works: {points[0].why}")
         found = loader_result(points, results.records, cores)
-        whole = bench_result(
-            request,
-            [],
-            {},
-            session.command_line(),
-            results.begun,
-            notes,
-            points=points,
-            loader=found,
-        )
+        words, begun = session.command_line(), results.begun
+        whole = bench_result(request, [], {}, words, begun, notes, points=points, loader=found)
         results.write_result(whole)
     return whole
 
@@ -119,12 +107,6 @@ def _setting_name(point: "Point") -> str:
     words = f"batch {point.batch}, workers {how['workers']}"
     words += ", pinned" if how["pin"] == "on" else ""
     return words + (f", prefetch {how['prefetch']}" if "prefetch" in how else "")
-
-
-def _device(asked: str) -> str:
-    from stepscope.bench.build_request import parse_devices
-
-    return parse_devices(None if asked == "auto" else asked)[0]
 
 
 def _switches(text: str) -> tuple[bool, ...]:
@@ -161,32 +143,21 @@ def kernels(
 
     With Nsight Compute (ncu) on the PATH, adds measured FLOPs and bytes.
     """
-    session.check_writable(markdown)
-    subject = _subject(model, mode, batch, device, fixes, settings)
-    session.write_results(_studied(subject, top, timeout), as_json, None, markdown)
-
-
-def _subject(
-    model: str,
-    mode: str | None,
-    batch: int | None,
-    device: str | None,
-    fixes: tuple[str, ...],
-    settings: dict[str, Any],
-) -> "KernelSubject":
-    """What is to be studied, checked. Raises UsageError."""
     from stepscope.bench.build_request import check_needs, parse_devices, parse_modes
     from stepscope.bench.grid import Variant, split_fixes, variant_label
     from stepscope.bench.kernel_recording import KernelSubject
     from stepscope.workloads.catalogue import find_workload
 
+    session.check_writable(markdown)
     workload = find_workload(model)
     modes = parse_modes([model], mode)
     devices = parse_devices(device)
     asked = split_fixes(",".join(fixes)) if fixes else ()
     check_needs([Variant(variant_label(asked), asked)], devices)
     given = {name: value for name, value in settings.items() if value is not None}
-    return KernelSubject(model, modes[0], batch or workload.batch, devices[0], asked, given)
+    batch = batch or workload.batch
+    subject = KernelSubject(model, modes[0], batch, devices[0], asked, given)
+    session.write_results(_studied(subject, top, timeout), as_json, None, markdown)
 
 
 def _studied(subject: "KernelSubject", top: int, timeout: float) -> "BenchResult":

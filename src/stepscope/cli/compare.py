@@ -100,15 +100,22 @@ def compare(
     """
     import msgspec
 
-    from stepscope.compare.document import parse_limit
+    from stepscope.compare.document import compare_results, parse_limit
+    from stepscope.compare.open_sides import open_sides
+    from stepscope.compare.verdicts import remember_noise, stored_floor
     from stepscope.report.render.terminal.story import print_story
     from stepscope.report.story.compare import comparison_screen
 
-    base, other = _sides(results, others)
+    if not others and len(results) != 2:
+        raise UsageError("name two results, A B, or several per side: A1 A2 --to B1 B2")
+    base, other = (results, others) if others else (results[:1], results[1:])
     most = None if max_regression is None else parse_limit(max_regression)
     files = [path for path in (markdown, out) if path is not None]
     check_files(files, force)
-    comparison = _compared(base, other, most, strict)
+    ours, theirs = open_sides(base, other, Path.cwd())
+    comparison = compare_results(ours, theirs, stored_floor((*ours, *theirs)), most, strict)
+    for side in (ours, theirs):
+        remember_noise(side)
     write_files(comparison, [path for path in files if str(path) != "-"])
     if as_json:
         json.dump(msgspec.to_builtins(comparison), sys.stdout, indent=1, allow_nan=False)
@@ -118,23 +125,3 @@ def compare(
     else:
         print_story(comparison_screen(comparison), sys.stdout)
     return comparison.exit_code
-
-
-def _sides(results: tuple[str, ...], others: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    if others:
-        return list(results), list(others)
-    if len(results) != 2:
-        raise UsageError("name two results, A B, or several per side: A1 A2 --to B1 B2")
-    return [results[0]], [results[1]]
-
-
-def _compared(base: list[str], other: list[str], limit: float | None, strict: bool) -> "Comparison":
-    from stepscope.compare.document import compare_results
-    from stepscope.compare.open_sides import open_sides
-    from stepscope.compare.verdicts import remember_noise, stored_floor
-
-    ours, theirs = open_sides(base, other, Path.cwd())
-    comparison = compare_results(ours, theirs, stored_floor((*ours, *theirs)), limit, strict)
-    for side in (ours, theirs):
-        remember_noise(side)
-    return comparison

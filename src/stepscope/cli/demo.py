@@ -21,8 +21,9 @@ def demo(budget: str) -> int:
     from stepscope import workloads
     from stepscope.cli.run import run
     from stepscope.cli.tune import tune
+    from stepscope.store.folder import create_folder
 
-    folder = _folder()
+    folder = create_folder(None, False, Path.cwd(), "demo-")
     shutil.copyfile(Path(str(workloads.__file__)).parent / "slow.py", folder / PROGRAM[0])
     os.chdir(folder)
     click.echo(f"In {folder}", err=True)
@@ -32,10 +33,3 @@ def demo(budget: str) -> int:
         if code:
             return int(code)
     return 0
-
-
-def _folder() -> Path:
-    """A fresh one under .stepscope, which ignores itself in git."""
-    from stepscope.store.folder import create_folder
-
-    return create_folder(None, False, Path.cwd(), "demo-")

@@ -10,7 +10,7 @@ from stepscope.cli.progress import Progress, progress
 
 if TYPE_CHECKING:
     from stepscope.hardware.ceiling_cache import DeviceCeilings
-    from stepscope.hardware.ceilings import Line
+    from stepscope.hardware.ceilings import Line, Listener
 
 
 @click.command()
@@ -70,7 +70,7 @@ def _measure(device: str, key: str) -> "tuple[DeviceCeilings | None, str | None]
     try:
         with progress(label="starting torch") as shown:
             shown.line("Measuring this machine's ceilings; this takes some seconds.")
-            document = measure_ceilings(device, key, _Heard(shown))
+            document = measure_ceilings(device, key, _teller(shown))
     except StepscopeError as error:
         return None, str(error)
     try:
@@ -80,29 +80,27 @@ def _measure(device: str, key: str) -> "tuple[DeviceCeilings | None, str | None]
     return document, None
 
 
-class _Heard:
+def _teller(shown: Progress) -> "Listener":
     """Turns the lines of a measurement into progress."""
+    from stepscope.hardware.ceiling_cache import CEILING_NAMES, format_quantity
+    from stepscope.hardware.ceilings import Measured, Plan
 
-    def __init__(self, shown: Progress) -> None:
-        self._shown = shown
-        self._ahead: list[str] = []
-        self._total = 0
+    planned: list[str] = []
+    done: list[str] = []
 
-    def __call__(self, line: "Line") -> None:
-        from stepscope.hardware.ceiling_cache import CEILING_NAMES, format_quantity
-        from stepscope.hardware.ceilings import Measured, Plan
-
+    def tell(line: "Line") -> None:
         if isinstance(line, Plan):
-            self._ahead = list(line.names)
-            self._total = len(self._ahead)
+            planned.extend(line.names)
         else:
             name = CEILING_NAMES[line.name]
             if isinstance(line, Measured):
-                number, unit = format_quantity(line.result.value, name.unit)
-                self._shown.line(f"  {name.words}: {number} {unit}")
+                told = " ".join(format_quantity(line.result.value, name.unit))
             else:
-                self._shown.line(f"  {name.words}: {line.why}")
-            self._ahead = self._ahead[1:]
-        if self._ahead:
-            label = f"measuring {CEILING_NAMES[self._ahead[0]].words}"
-            self._shown.update(label, self._total - len(self._ahead), self._total)
+                told = line.why
+            shown.line(f"  {name.words}: {told}")
+            done.append(line.name)
+        if len(done) < len(planned):
+            label = f"measuring {CEILING_NAMES[planned[len(done)]].words}"
+            shown.update(label, len(done), len(planned))
+
+    return tell

@@ -18,17 +18,12 @@ from stepscope.record.version import __version__
 def defaults(cwd: Path | None = None) -> dict[str, Any]:
     """Option defaults per command: `[tool.stepscope.run] window = 4`. Empty when there are none."""
     here = (cwd or Path.cwd()).absolute()
-    for folder in (here, *here.parents):
-        path = folder / "pyproject.toml"
-        if path.is_file():
-            return _read(path)
-    return {}
-
-
-def _read(path: Path) -> dict[str, Any]:
+    files = (folder / "pyproject.toml" for folder in (here, *here.parents))
+    path = next((file for file in files if file.is_file()), None)
+    if path is None:
+        return {}
     try:
-        with open(path, "rb") as file:
-            tool = tomllib.load(file).get("tool", {})
+        tool = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
         raise UsageError(f"{path} is not TOML: {problem}") from None
     except OSError:
@@ -105,24 +100,19 @@ def main(arguments: list[str] | None = None) -> None:
     except StepscopeError as problem:
         fail(str(problem), problem.exit_code)
     except click.ClickException as problem:
-        _complain(problem)
+        message = problem.format_message()
+        if "\n" in message:  # the whole help, where that is what was asked for
+            problem.show()
+            sys.exit(problem.exit_code)
+        context = getattr(problem, "ctx", None)
+        command = context.command_path if context is not None else "stepscope"
+        fail(f"{message.rstrip('.')} (see {command} --help)", problem.exit_code)
     except click.exceptions.Abort:
         sys.exit(130)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(141)
     sys.exit(result if isinstance(result, int) else 0)
-
-
-def _complain(problem: click.ClickException) -> None:
-    """One line for a misused option; the whole help where that is what was asked for."""
-    message = problem.format_message()
-    context = getattr(problem, "ctx", None)
-    if "\n" in message:
-        problem.show()
-        sys.exit(problem.exit_code)
-    command = context.command_path if context is not None else "stepscope"
-    fail(f"{message.rstrip('.')} (see {command} --help)", problem.exit_code)
 
 
 def fail(text: str, exit_code: int) -> None:

@@ -5,14 +5,14 @@ elsewhere, nothing where the user asked for quiet. It writes to stderr.
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 from stepscope.record.units import format_duration
 from stepscope.report.text import safe
 
 
-class Progress(Protocol):
-    """What a command tells its user while it works."""
+class Progress:
+    """What a command tells its user while it works; this one keeps quiet."""
 
     def update(
         self, label: str, done: int | None = None, total: int | None = None, left: str = ""
@@ -23,22 +23,12 @@ class Progress(Protocol):
         """Something that is finished: one line, which stays."""
 
 
-class _Quiet:
-    def update(
-        self, label: str, done: int | None = None, total: int | None = None, left: str = ""
-    ) -> None:
-        """Nothing."""
-
-    def line(self, text: str) -> None:
-        """Nothing."""
-
-
-class _Lines(_Quiet):
+class _Lines(Progress):
     def line(self, text: str) -> None:
         print(safe(text), file=sys.stderr, flush=True)
 
 
-class _Bar:
+class _Bar(Progress):
     def __init__(self, bar: Any, task: Any) -> None:
         self._bar = bar
         self._task = task
@@ -59,7 +49,7 @@ class _Bar:
 def progress(quiet: bool = False, label: str = "starting") -> Iterator[Progress]:
     """Show how far a command is. Without a total it shows what is under way, and for how long."""
     if quiet:
-        yield _Quiet()
+        yield Progress()
         return
     if not sys.stderr.isatty():
         yield _Lines()

@@ -2,11 +2,11 @@
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
 from stepscope.record.errors import UsageError
+from stepscope.record.units import format_bytes
 
 
 class _Command(click.Command):
@@ -47,11 +47,14 @@ def report(
         check_log_folder,
         check_output,
         default_path,
+        describe_contents,
         output_path,
         prepare_report,
         requested_results,
         write_report,
     )
+    from stepscope.report.render.formats import piped_renderer
+    from stepscope.report.text import safe
 
     if form is not None and out != "-":
         raise UsageError("--format goes with -o -; a file's ending sets its format")
@@ -60,33 +63,18 @@ def report(
     check_log_folder(tensorboard, force)
     made = prepare_report(requested_results(whats, Path.cwd()), redact, Path.cwd())
     if out == "-":
-        return _print(made, form or "md", part)
+        sys.stdout.write(piped_renderer(form or "md").text(made, part))
+        return 0
     if out is None and path is None and tensorboard is None:
         path = default_path(made, Path.cwd())
         check_output(path, force)
     written = write_report(made, path, part, tensorboard)
-    _tell(made, written)
+    for file in written:
+        much = f"  {format_bytes(file.stat().st_size)}" if file.is_file() else ""
+        print(f"{safe(str(file))}{much}", file=sys.stderr)
+    print(describe_contents(made), file=sys.stderr)
     if opened and path is not None:
         import webbrowser
 
         webbrowser.open(written[0].absolute().as_uri())
     return 0
-
-
-def _print(made: Any, form: str, part: str | None) -> int:
-    from stepscope.report.render.formats import piped_renderer
-
-    sys.stdout.write(piped_renderer(form).text(made, part))
-    return 0
-
-
-def _tell(made: Any, written: list[Path]) -> None:
-    """Where it is and what is in it, on stderr as all our words."""
-    from stepscope.record.units import format_bytes
-    from stepscope.report.render.files import describe_contents
-    from stepscope.report.text import safe
-
-    for path in written:
-        much = f"  {format_bytes(path.stat().st_size)}" if path.is_file() else ""
-        print(f"{safe(str(path))}{much}", file=sys.stderr)
-    print(describe_contents(made), file=sys.stderr)

@@ -9,10 +9,7 @@ from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.probe_options import ProbeOptions
 
 
-@click.command(
-    context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
-    options_metavar="[OPTIONS]",
-)
+@click.command(context_settings={"allow_interspersed_args": False})
 @click.option("-m", "module", is_flag=True, help="PROGRAM is a module, as in python -m.")
 @click.option("--steps", type=click.IntRange(1), help="End the program cleanly after N steps.")
 @click.option("--warmup", type=click.IntRange(0), help="Steps left out as warm-up [detected].")
@@ -58,6 +55,7 @@ def run(
     from stepscope.fixes.registry import fix_variables, parse_fixes
     from stepscope.launch.observed_run import RunRequest, observe_program
     from stepscope.launch.program import Program, check_program
+    from stepscope.store.folder import create_folder
 
     if nvtx and (python or memory):
         raise UsageError(
@@ -70,7 +68,9 @@ def run(
     request = RunRequest(target, timeout, python, live, variables)
     memory_of = _memory_of() if memory else None
     exit_code = 0
-    folders = _folders(out, force, repeat)
+    several = out if repeat > 1 else None
+    places = [several / str(n) if several else out for n in range(1, repeat + 1)]
+    folders = [create_folder(place, force, Path.cwd()) for place in places]
     for number, folder in enumerate(folders, start=1):
         options = ProbeOptions(
             folder=str(folder.absolute()),
@@ -109,17 +109,6 @@ def _memory_of() -> str:
     if find_spec("memray") is None:
         raise MissingExtra("memray", "memory", "--memory without a GPU")
     return "cpu"
-
-
-def _folders(out: Path | None, force: bool, repeat: int) -> list[Path]:
-    from stepscope.store.folder import create_folder
-
-    if repeat == 1:
-        return [create_folder(out, force, Path.cwd())]
-    return [
-        create_folder(out / str(i) if out else None, force, Path.cwd())
-        for i in range(1, repeat + 1)
-    ]
 
 
 def _tell(folder: Path, number: int, repeat: int) -> None:

@@ -50,30 +50,19 @@ def _line(event: "TrialEvent") -> str:
     return f"{head} {format_number(trial.mean_ms):>8} ms  {took}"
 
 
-ALLOW = ("exact", "numeric", "semantic")
-OBJECTIVES = ("throughput", "memory", "energy")
+_ALLOW = click.Choice(("exact", "numeric", "semantic"))
+_MAY_CHANGE = "What fixes may change: nothing, rounding, training [numeric]."
+_OBJECTIVE = click.Choice(("throughput", "memory", "energy"))
+_BEST = "throughput"
 
 
-@click.command(
-    context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
-    options_metavar="[OPTIONS]",
-)
+@click.command(context_settings={"allow_interspersed_args": False})
 @click.option("-m", "module", is_flag=True, help="PROGRAM is a module, as in python -m.")
 @click.option("--budget", default="10m", metavar="TIME", help="For all trials: 90s, 10m, 1h [10m].")
-@click.option(
-    "--allow",
-    type=click.Choice(ALLOW),
-    default="numeric",
-    help="What fixes may change: nothing, rounding, training [numeric].",
-)
+@click.option("--allow", type=_ALLOW, default="numeric", help=_MAY_CHANGE)
 @click.option("--only", multiple=True, metavar="F,…", help="Try only these fixes.")
 @click.option("--skip", multiple=True, metavar="F,…", help="Skip these fixes.")
-@click.option(
-    "--objective",
-    type=click.Choice(OBJECTIVES),
-    default="throughput",
-    help="What to improve [throughput].",
-)
+@click.option("--objective", type=_OBJECTIVE, default=_BEST, help=f"What to improve [{_BEST}].")
 @click.option("--steps", type=click.IntRange(16), help="Steps per trial [by the program's speed].")
 @click.option("--seeds", type=click.IntRange(2, 20), default=3, help="Seeds of the proof [3].")
 @click.option("--on", metavar="DEVICE", help="Where trials run: cpu, cuda:1 [the program's own].")

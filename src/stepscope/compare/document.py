@@ -1,7 +1,6 @@
 """Two sides against each other: the whole comparison and the exit code a pipeline gets."""
 
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 from stepscope.compare.kernels import compare_kernels, typical_step
 from stepscope.compare.quantities import (
@@ -13,7 +12,7 @@ from stepscope.compare.quantities import (
     setting_differences,
 )
 from stepscope.compare.sides import Side
-from stepscope.compare.verdicts import Pair, StoredFloor, judge_pair, pair_items
+from stepscope.compare.verdicts import StoredFloor, judge_pair, pair_items
 from stepscope.compare.why import find_causes
 from stepscope.record.errors import UsageError
 from stepscope.results.comparison import (
@@ -27,9 +26,7 @@ from stepscope.results.comparison import (
     decisive_item,
 )
 
-_FINE: Final = 0
-_REGRESSION: Final = 1
-_UNCLEAR: Final = 3
+_FINE, _REGRESSION, _UNCLEAR = 0, 1, 3
 
 
 def parse_limit(text: str) -> float:
@@ -67,7 +64,7 @@ def compare_results(
     traced = any(side.kind is ResultKind.TRACE for side in (*base, *other))
     items = tuple(judge_pair(pair, stored, traced, len(pairs)) for pair in pairs)
     chosen = decisive_item(items)
-    scale = _scale(pairs[0]) if len(pairs) == 1 else 1.0
+    scale = pairs[0].scale if len(pairs) == 1 else 1.0
     phases, idle = phase_changes(base, other, scale), idle_changes(base, other, scale)
     settings = setting_differences(base, other)
     environment, same = environment_differences(base, other)
@@ -75,8 +72,8 @@ def compare_results(
     claimed = chosen.verdict in ("FASTER", "SLOWER")
     causes = find_causes(phases, kernels, settings, idle, claimed) if len(pairs) == 1 else ()
     return Comparison(
-        base=_names(base),
-        other=_names(other),
+        base=SideNames(base[0].kind, tuple(side.name for side in base)),
+        other=SideNames(other[0].kind, tuple(side.name for side in other)),
         verdict=chosen.verdict,
         change=chosen.change,
         low=chosen.low,
@@ -96,21 +93,12 @@ def compare_results(
         configuration=settings,
         environment=environment,
         environment_same=same,
-        losses=compare_losses(_losses(base), _losses(other)),
+        losses=compare_losses(
+            *([one.losses for one in side if one.losses is not None] for side in (base, other))
+        ),
         why=causes,
         notes=tuple(_notes((*base, *other))),
     )
-
-
-def _names(sides: Sequence[Side]) -> SideNames:
-    return SideNames(sides[0].kind, tuple(side.name for side in sides))
-
-
-def _scale(pair: Pair) -> float:
-    """Brings the other's steps to the samples of the base's; 1 where they have as many."""
-    if not pair.by_sample:
-        return 1.0
-    return float((pair.base.samples or 1.0) / (pair.other.samples or 1.0))
 
 
 def _kernels(base: Side, other: Side) -> KernelComparison | None:
@@ -121,17 +109,12 @@ def _kernels(base: Side, other: Side) -> KernelComparison | None:
     return compare_kernels(typical_step(ours, base.stacks()), typical_step(theirs, other.stacks()))
 
 
-def _losses(sides: Sequence[Side]) -> list[list[float | None]]:
-    return [losses for side in sides if (losses := side.losses()) is not None]
-
-
 def _notes(sides: Sequence[Side]) -> Iterator[Note]:
     """Each once, with the results it applies to."""
-    clocks = {side.document.get("phases_seen_by") for side in sides if side.phases_ms() is not None}
-    if len(clocks) > 1:
+    if len({side.phases_seen_by for side in sides if side.phases_ms is not None}) > 1:
         yield Note(NoteKind.PHASES_BY_DIFFERENT_CLOCKS)
     names: dict[tuple[NoteKind, str], tuple[str, ...]] = {}
-    for note in (note for side in sides for note in side.notes()):
+    for note in (note for side in sides for note in side.notes):
         key = note.kind, note.reason
         names[key] = names.get(key, ()) + note.names
     for (kind, reason), where in names.items():

@@ -28,53 +28,8 @@ from stepscope.results.comparison import KernelComparison, KernelRow, WorkState,
 
 _NODE: Final = "autograd::engine::evaluate_function"
 _LOADS: Final = "enumerate(DataLoader)"
-
-
-class _WorkEvents(NamedTuple):
-    """Columns of one entry an event; names are indices into the timeline's, NOTHING for none."""
-
-    begun: Column
-    duration: Column
-    name: Column
-    operator: Column
-    phase: Column
-    line: Column
-
-
-def _host_events(timeline: Timeline) -> _WorkEvents:
-    """Operators in order of their starts, without the time of those they call."""
-    host = timeline.host
-    operators = is_operator(timeline)
-    frames = (host.kind == HostKind.PYTHON) & names_match(timeline, host.name, is_user_frame)
-    lines = np.append(host.name, np.int32(NOTHING))[nearest(host.parent, frames)]
-    chosen = np.flatnonzero(operators)
-    phases = _phases(timeline)[chosen]
-    # Backward and optimizers run where the loop calls them, which says nothing of whose they are.
-    return _WorkEvents(
-        begun=host.start[chosen],
-        duration=operator_self_times(timeline)[chosen],
-        name=host.name[chosen],
-        operator=host.name[chosen],
-        phase=phases,
-        line=np.where(phases == FORWARD, lines[chosen], np.int32(NOTHING)),
-    )
-
-
-def _phases(timeline: Timeline) -> Column:
-    """By what is around an operator: an optimizer, a node of backward, a loader, else forward."""
-    host = timeline.host
-
-    def below(start: str) -> Column:
-        marked = names_match(timeline, host.name, lambda name: name.startswith(start))
-        found: Column = nearest(host.parent, marked)[:-1] != NOTHING
-        return found
-
-    chosen: Column = np.select(
-        [below("Optimizer."), below(_NODE), below(_LOADS)],
-        [OPTIMIZER, BACKWARD, DATA_WAIT],
-        FORWARD,
-    ).astype(np.uint8)
-    return chosen
+_Key = tuple[str, str | None, str]
+"""Name, operator and phase."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +46,6 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class TypicalStep:
-    """A typical step."""
-
     unit: WorkUnit
     works: tuple[Work, ...]
 
@@ -117,6 +70,17 @@ def typical_step(timeline: Timeline, stacks: Timeline | None) -> TypicalStep:
     return TypicalStep(unit, tuple(works))
 
 
+class _WorkEvents(NamedTuple):
+    """Columns of one entry an event; names are indices into the timeline's, NOTHING for none."""
+
+    begun: Column
+    duration: Column
+    name: Column
+    operator: Column
+    phase: Column
+    line: Column
+
+
 def _events(timeline: Timeline, unit: WorkUnit) -> _WorkEvents:
     if unit is WorkUnit.OPERATORS:
         return _host_events(timeline)
@@ -125,30 +89,52 @@ def _events(timeline: Timeline, unit: WorkUnit) -> _WorkEvents:
     begun = device.start
     if len(host):
         begun = np.where(device.launch >= 0, host.start[device.launch], device.start)
-    operator = np.append(host.name, np.int32(NOTHING))[found.operator]
+    operator = timeline.host_names(found.operator)
     return _WorkEvents(begun, device.duration, device.name, operator, found.phase, found.line)
+
+
+def _host_events(timeline: Timeline) -> _WorkEvents:
+    """Operators in order of their starts, without the time of those they call."""
+    host = timeline.host
+
+    def below(start: str) -> Column:
+        marked = names_match(timeline, host.name, lambda name: name.startswith(start))
+        found: Column = nearest(host.parent, marked)[chosen] != NOTHING
+        return found
+
+    chosen = np.flatnonzero(is_operator(timeline))
+    phases = np.select(
+        [below("Optimizer."), below(_NODE), below(_LOADS)],
+        [OPTIMIZER, BACKWARD, DATA_WAIT],
+        FORWARD,
+    ).astype(np.uint8)
+    frames = (host.kind == HostKind.PYTHON) & names_match(timeline, host.name, is_user_frame)
+    lines = timeline.host_names(nearest(host.parent, frames)[chosen])
+    # Backward and optimizers run where the loop calls them, which says nothing of whose they are.
+    lines = np.where(phases == FORWARD, lines, np.int32(NOTHING))
+    name, duration = host.name[chosen], operator_self_times(timeline)[chosen]
+    return _WorkEvents(host.start[chosen], duration, name, name, phases, lines)
 
 
 def _typical(timeline: Timeline, events: _WorkEvents) -> Sequence[Column]:
     """The events of each step that has the most usual sequence of names, in order."""
-    steps = find_steps(timeline).steps
     inside = [
         np.flatnonzero((events.begun >= step.start_ns) & (events.begun < step.end_ns))
-        for step in steps
+        for step in find_steps(timeline).steps
     ]
     spelt = [events.name[step].tobytes() for step in inside]
     usual, _ = Counter(spelt).most_common(1)[0]
     return [step for step, names in zip(inside, spelt, strict=True) if names == usual]
 
 
-def _lines(events: _WorkEvents, stacks: Timeline) -> dict[tuple[str, str | None, str], str]:
+def _lines(events: _WorkEvents, stacks: Timeline) -> dict[_Key, str]:
     """The line each kind of work comes from most often."""
-    counts: dict[tuple[str, str | None, str], Counter[str]] = {}
+    counts: defaultdict[_Key, Counter[str]] = defaultdict(Counter)
     names = stacks.names
     for place in np.flatnonzero(events.line != NOTHING).tolist():
         phase = STEP_PHASES[events.phase[place]]
         key = names[events.name[place]], _name(names, events.operator[place]), phase
-        counts.setdefault(key, Counter())[names[events.line[place]]] += 1
+        counts[key][names[events.line[place]]] += 1
     return {key: count.most_common(1)[0][0] for key, count in counts.items()}
 
 
@@ -171,33 +157,21 @@ class Matched(NamedTuple):
 def match_work(base: Sequence[Work], other: Sequence[Work]) -> Matched:
     """What follows the same things is the same thing; the rest is gone or new."""
     ours, theirs = [one.name for one in base], [one.name for one in other]
-    pairs = _aligned(ours, theirs) if _effort(ours, theirs) <= _MOST else _in_turn(ours, theirs)
+    counts = Counter(theirs)
+    if sum(counts[name] for name in ours) <= _MOST:  # what an alignment looks through
+        blocks = SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks()
+        pairs = [(block.a + n, block.b + n) for block in blocks for n in range(block.size)]
+    else:
+        places: defaultdict[str, deque[int]] = defaultdict(deque)
+        for place, name in enumerate(theirs):
+            places[name].append(place)
+        pairs = [(at, places[name].popleft()) for at, name in enumerate(ours) if places[name]]
     kept, met = {a for a, _ in pairs}, {b for _, b in pairs}
     return Matched(
         pairs,
         [place for place in range(len(ours)) if place not in kept],
         [place for place in range(len(theirs)) if place not in met],
     )
-
-
-def _effort(ours: list[str], theirs: list[str]) -> int:
-    """Places of equal names in both, which is what an alignment looks through."""
-    counts: defaultdict[str, int] = defaultdict(int)
-    for name in theirs:
-        counts[name] += 1
-    return sum(counts[name] for name in ours)
-
-
-def _aligned(ours: list[str], theirs: list[str]) -> list[tuple[int, int]]:
-    blocks = SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks()
-    return [(block.a + n, block.b + n) for block in blocks for n in range(block.size)]
-
-
-def _in_turn(ours: list[str], theirs: list[str]) -> list[tuple[int, int]]:
-    places: defaultdict[str, deque[int]] = defaultdict(deque)
-    for place, name in enumerate(theirs):
-        places[name].append(place)
-    return [(at, places[name].popleft()) for at, name in enumerate(ours) if places[name]]
 
 
 _SAME: Final = 0.03  # of its time, a share: smaller changes of a kernel count as none
@@ -218,37 +192,37 @@ def _state(row: KernelRow) -> WorkState:
 
 def kernel_rows(base: Sequence[Work], other: Sequence[Work]) -> list[KernelRow]:
     """By how much each changed, largest first. Their deltas add up to that of the whole step."""
-    found: dict[tuple[str, str | None, str], KernelRow] = {}
+    found: dict[_Key, KernelRow] = {}
+
+    def row_of(work: Work) -> KernelRow:
+        key = work.name, work.operator, work.phase
+        row = found.setdefault(key, KernelRow(*key, work.line))
+        row.line = row.line or work.line
+        return row
+
     matched = match_work(base, other)
     for ours, theirs in matched.pairs:
-        row = _row(found, other[theirs])
+        row = row_of(other[theirs])
         row.base_count += 1
         row.other_count += 1
         row.base_ms += base[ours].ms
         row.other_ms += other[theirs].ms
-    for place in matched.gone:
-        row = _row(found, base[place])
+    for work in (base[place] for place in matched.gone):
+        row = row_of(work)
         row.base_count += 1
         row.gone += 1
-        row.base_ms += base[place].ms
-        row.gone_ms += base[place].ms
-    for place in matched.new:
-        row = _row(found, other[place])
+        row.base_ms += work.ms
+        row.gone_ms += work.ms
+    for work in (other[place] for place in matched.new):
+        row = row_of(work)
         row.other_count += 1
         row.new += 1
-        row.other_ms += other[place].ms
-        row.new_ms += other[place].ms
+        row.other_ms += work.ms
+        row.new_ms += work.ms
     for row in found.values():
         row.delta_ms = row.other_ms - row.base_ms
         row.change = _state(row)
     return sorted(found.values(), key=lambda row: -abs(row.delta_ms))
-
-
-def _row(found: dict[tuple[str, str | None, str], KernelRow], work: Work) -> KernelRow:
-    key = work.name, work.operator, work.phase
-    row = found.setdefault(key, KernelRow(*key, work.line))
-    row.line = row.line or work.line
-    return row
 
 
 def compare_kernels(base: TypicalStep, other: TypicalStep) -> KernelComparison | None:

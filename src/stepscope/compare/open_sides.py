@@ -1,45 +1,44 @@
 """Sides of a comparison from what the user points at."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from stepscope.compare.sides import (
-    BenchSide,
-    Item,
-    RunSide,
-    Side,
-    TraceSide,
-    TuneSide,
-    bench_items,
-    run_items,
-    trace_items,
-    tune_items,
-)
+from msgspec import Struct
+
+from stepscope.bench.record import ProcessRecord
+from stepscope.bench.results import BenchResult
+from stepscope.bench.run import RECORDS
+from stepscope.compare.sides import Side, TrialSpeed, bench_side, run_side, trace_side, tune_side
 from stepscope.compare.verdicts import remember_noise
+from stepscope.measure.journal import JOURNAL_FILE
 from stepscope.record.errors import StepscopeError, UsageError
-from stepscope.results.comparison import ResultKind
-from stepscope.results.load import COMPARED, LoadedResult, Run, load, of_document
+from stepscope.results.load import COMPARED, Bench, LoadedResult, Run, Trace, Tune, decode, load
 from stepscope.store.folder import RUN_FILE, read_run
 from stepscope.store.json_lines import read_record_lines
+from stepscope.tune.document import Tune as TuneDocument
+
+_ADVICE = "compare its JSON alone instead"
 
 
-def open_sides(base: list[str], other: list[str], cwd: Path) -> tuple[list[Side], list[Side]]:
+def open_sides(
+    base: Sequence[str], other: Sequence[str], cwd: Path
+) -> tuple[list[Side], list[Side]]:
     """Both sides. Raises UsageError for what is no result, or where one side mixes kinds.
 
     Where one side is a trace, runs of the other are seen as the windows they recorded.
     """
     found = [[subject for what in side for subject in _opened(what, cwd)] for side in (base, other)]
-    kinds = {subject.kind for side in found for subject in side}
-    if kinds == {"run", "trace"}:
-        found = [[_as_trace(subject) for subject in side] for side in found]
+    recorded = {subject.kind for side in found for subject in side} == {"run", "trace"}
     for side in found:
-        if len({subject.kind for subject in side}) > 1:
+        kinds = sorted({subject.kind for subject in side})
+        if len(kinds) > 1 and not recorded:
             raise UsageError(
-                f"one side holds {' and '.join(sorted({s.kind for s in side}))}: "
+                f"one side holds {' and '.join(kinds)}: "
                 "several results of a side must be of one kind"
             )
-    ours, theirs = ([side_of(subject) for subject in side] for side in found)
+    make = _window_side if recorded else side_of
+    ours, theirs = ([make(subject) for subject in side] for side in found)
     return ours, theirs
 
 
@@ -49,30 +48,49 @@ def _opened(what: str, cwd: Path) -> list[LoadedResult]:
     runs: list[Path] = []
     if folder.is_dir() and not (folder / RUN_FILE).exists():
         numbered = [path for path in folder.iterdir() if path.name.isdigit()]
-        runs = sorted((path for path in numbered if (path / RUN_FILE).is_file()), key=_number)
-    if not runs:
-        return [_named(load(what, cwd, COMPARED), folder)]
-    return [_named(load(path, cwd, COMPARED), path) for path in runs]
+        runs = [path for path in numbered if (path / RUN_FILE).is_file()]
+        runs.sort(key=lambda path: int(path.name))
+    found = []
+    for path in runs or [folder]:
+        subject = load(path if runs else what, cwd, COMPARED)
+        if subject.kind == "run" and path.is_dir():  # ids of repeated runs are mere numbers
+            subject = subject.replaced(name="/".join(path.parts[-2:]))
+        found.append(subject)
+    return found
 
 
-def _named(subject: LoadedResult, path: Path) -> LoadedResult:
-    """A run of a folder as its last two parts tell: ids of repeated runs are mere numbers."""
-    if subject.kind != "run" or not path.is_dir():
-        return subject
-    return subject.replaced(name="/".join(path.parts[-2:]))
-
-
-def _number(path: Path) -> int:
-    return int(path.name)
+class _JournalLine(Struct, frozen=True):
+    trial: TrialSpeed | None = None
 
 
 def side_of(subject: LoadedResult) -> Side:
     """One result as a side. Raises UsageError where nothing in it was measured."""
-    make, items = _KINDS[ResultKind(subject.kind)]
-    return make(
-        subject.name, subject.document, items(subject), lambda: subject.timeline,
-        lambda: subject.stacks if isinstance(subject, Run) else None,
-    )  # fmt: skip
+    name, folder = subject.name, subject.folder
+    if isinstance(subject, Run):
+        assert folder is not None
+        made = run_side(name, subject.summary, run_series(folder))
+        return replace(made, timeline=lambda: subject.timeline, stacks=lambda: subject.stacks)
+    if isinstance(subject, Trace):
+        return replace(trace_side(name, subject.analysis), timeline=lambda: subject.timeline)
+    # What lies beside a result's document is missing beside a document on its own.
+    if isinstance(subject, Tune):
+        path = folder / JOURNAL_FILE if folder else None
+        lines = read_record_lines(path, _JournalLine, _ADVICE) if path else []
+        trials = [line.trial for line in lines if line.trial is not None]
+        return tune_side(name, decode(subject.document, TuneDocument), trials)
+    if isinstance(subject, Bench):
+        records = read_record_lines(folder / RECORDS, ProcessRecord, _ADVICE) if folder else []
+        return bench_side(name, decode(subject.document, BenchResult), records)
+    raise UsageError(f"{name} is a {subject.kind} result, which cannot be compared")
+
+
+def _window_side(subject: LoadedResult) -> Side:
+    if not isinstance(subject, Run):
+        return side_of(subject)
+    window = subject.summary.timeline
+    if window is None:
+        raise UsageError(f"run {subject.name} has no recorded window to compare with a trace")
+    return replace(trace_side(subject.name, window), timeline=lambda: subject.timeline)
 
 
 def remember_noise_of(folder: Path) -> None:
@@ -89,44 +107,3 @@ def run_series(folder: Path) -> tuple[float, ...]:
 
     speed, _ = read_speed(folder, read_run(folder).start_ns)
     return speed.step_ms
-
-
-def _run(subject: LoadedResult) -> tuple[Item, ...]:
-    assert subject.folder is not None
-    return run_items(subject.document, run_series(subject.folder))
-
-
-def _tune(subject: LoadedResult) -> tuple[Item, ...]:
-    lines = _records(subject, "journal.jsonl")
-    return tune_items(subject.document, [one["trial"] for one in lines if "trial" in one])
-
-
-_KINDS: dict[ResultKind, tuple[type[Side], Callable[[LoadedResult], tuple[Item, ...]]]] = {
-    ResultKind.RUN: (RunSide, _run),
-    ResultKind.TRACE: (TraceSide, lambda one: trace_items(one.document)),
-    ResultKind.TUNE: (TuneSide, _tune),
-    ResultKind.BENCH: (
-        BenchSide, lambda one: bench_items(one.document, _records(one, "records.jsonl"))
-    ),
-}  # fmt: skip
-
-
-def _records(subject: LoadedResult, name: str) -> list[dict[str, Any]]:
-    """What lies beside a result's document; none beside a document on its own."""
-    folder = subject.folder
-    return (
-        []
-        if folder is None
-        else read_record_lines(folder / name, dict[str, Any], "compare its JSON alone instead")
-    )
-
-
-def _as_trace(subject: LoadedResult) -> LoadedResult:
-    if subject.kind == "trace":
-        return subject
-    window = subject.document["timeline"]
-    if window is None:
-        raise UsageError(f"run {subject.name} has no recorded window to compare with a trace")
-    return of_document(
-        "trace", subject.name, window, subject.folder, subject.trace, subject.timeline
-    )

@@ -1,9 +1,11 @@
 """Two sides beside each other: phases and idle time, memory, energy, GPU use, losses, settings."""
 
-from collections.abc import Callable, Mapping, Sequence
-from math import isfinite
+from collections.abc import Mapping, Sequence
+from math import inf, isfinite
 from statistics import fmean
 from typing import Final
+
+from msgspec.structs import asdict, replace
 
 from stepscope.compare.sides import Side
 from stepscope.record.row_log import STEP_PHASES
@@ -37,21 +39,36 @@ def phase_changes(base: Sides, other: Sides, scale: float = 1.0) -> tuple[PhaseC
 
     `scale` brings the other's steps to as many samples as the base's.
     """
-    ours, theirs = _phase_means(base), _phase_means(other)
-    if ours is None or theirs is None:
-        return ()
-    return _changes({name: (ours[name], theirs[name] * scale) for name in STEP_PHASES})
+    return _changes(_phase_means(base), _phase_means(other), scale)
 
 
 def idle_changes(base: Sides, other: Sides, scale: float = 1.0) -> tuple[PhaseChange, ...]:
     """Idle time of the device by cause, in the recorded steps."""
-    ours, theirs = _idle_means(base), _idle_means(other)
-    if ours is None or theirs is None:
+    return _changes(_idle_means(base), _idle_means(other), scale)
+
+
+def _phase_means(sides: Sides) -> Mapping[str, float]:
+    runs = [side.phases_ms for side in sides if side.phases_ms is not None]
+    if len(runs) < len(sides):
+        return {}
+    return {name: fmean(float(run[name]) for run in runs) for name in STEP_PHASES}
+
+
+def _idle_means(sides: Sides) -> Mapping[str, float]:
+    known = []
+    for window in (side.window for side in sides if side.window is not None):
+        count, idle = window.steps.count, window.idle_ns
+        known.append({name: ns / count / 1e6 for name, ns in idle.items() if ns is not None})
+    known = [one for one in known if one]
+    return {name: fmean(one.get(name, 0.0) for one in known) for name in known[0]} if known else {}
+
+
+def _changes(
+    base: Mapping[str, float], other: Mapping[str, float], scale: float
+) -> tuple[PhaseChange, ...]:
+    if not base or not other:
         return ()
-    return _changes({name: (ours[name], theirs.get(name, 0.0) * scale) for name in ours})
-
-
-def _changes(pairs: dict[str, tuple[float, float]]) -> tuple[PhaseChange, ...]:
+    pairs = {name: (ours, other.get(name, 0.0) * scale) for name, ours in base.items()}
     wholes = [sum(pair[place] for pair in pairs.values()) or 1.0 for place in (0, 1)]
     return tuple(
         PhaseChange(name, ours, theirs, theirs - ours, ours / wholes[0], theirs / wholes[1])
@@ -60,38 +77,18 @@ def _changes(pairs: dict[str, tuple[float, float]]) -> tuple[PhaseChange, ...]:
     )
 
 
-def _phase_means(sides: Sides) -> dict[str, float] | None:
-    runs = [phases for side in sides if (phases := side.phases_ms()) is not None]
-    if not runs or len(runs) < len(sides):
-        return None
-    return {name: fmean(float(run[name]) for run in runs) for name in STEP_PHASES}
-
-
-def _idle_means(sides: Sides) -> dict[str, float] | None:
-    known = []
-    for window in (side.window() for side in sides):
-        if window is not None and None not in window["idle_ns"].values():
-            steps = window["steps"]["count"]
-            known.append({name: ns / steps / 1e6 for name, ns in window["idle_ns"].items()})
-    if not known:
-        return None
-    return {name: fmean(one.get(name, 0.0) for one in known) for name in known[0]}
-
-
 def amount_changes(base: Sides, other: Sides) -> tuple[AmountChange, ...]:
     """The quantities known of both sides: the highest peak of a side, the mean of all else."""
     found = []
     for quantity, unit in _UNITS.items():
-        how = max if unit is Unit.BYTES else fmean
-        ours, theirs = (_over(sides, quantity, how) for sides in (base, other))
-        if ours is not None and theirs is not None:
-            found.append(AmountChange(quantity, unit, ours, theirs))
+        ours, theirs = (
+            [value for side in sides if (value := side.amounts.get(quantity)) is not None]
+            for sides in (base, other)
+        )
+        if ours and theirs:
+            how = max if unit is Unit.BYTES else fmean
+            found.append(AmountChange(quantity, unit, float(how(ours)), float(how(theirs))))
     return tuple(found)
-
-
-def _over(sides: Sides, quantity: Quantity, how: Callable[[list[float]], float]) -> float | None:
-    values = [value for side in sides if (value := side.amount(quantity)) is not None]
-    return float(how(values)) if values else None
 
 
 def compare_losses(base: Sequence[Losses], other: Sequence[Losses]) -> LossComparison | None:
@@ -100,9 +97,8 @@ def compare_losses(base: Sequence[Losses], other: Sequence[Losses]) -> LossCompa
     if found is None:
         return None
     controls = [_pair(side[0], side[1]) for side in (base, other) if len(side) > 1]
-    known = [one.state for one in controls if one is not None]
-    control = max(known, key=list(LossState).index) if known else None
-    return LossComparison(found.state, found.step, found.largest, found.steps, control)
+    states = [one.state for one in controls if one is not None]
+    return replace(found, control=max(states, key=list(LossState).index, default=None))
 
 
 def _pair(ours: Losses, theirs: Losses) -> LossComparison | None:
@@ -119,16 +115,14 @@ def _pair(ours: Losses, theirs: Losses) -> LossComparison | None:
 
 def _gap(a: float | None, b: float | None) -> float | None:
     """The relative difference; None where neither is known, infinite where only one is."""
-    if a is None and b is None:
-        return None
     if a is None or b is None:
-        return float("inf")
+        return None if a is b else inf
     return 0.0 if a == b else abs(a - b) / max(abs(a), abs(b))
 
 
 def setting_differences(base: Sides, other: Sides) -> tuple[SettingDifference, ...]:
     """Settings that differ between the first results; of different kinds only those both have."""
-    ours, theirs = base[0].settings(), other[0].settings()
+    ours, theirs = base[0].settings, other[0].settings
     if base[0].kind is not other[0].kind:
         both = ours.keys() & theirs.keys()
         ours, theirs = ({n: v for n, v in one.items() if n in both} for one in (ours, theirs))
@@ -139,23 +133,21 @@ def environment_differences(
     base: Sides, other: Sides
 ) -> tuple[tuple[SettingDifference, ...], tuple[str, ...]]:
     """What differs in machine and software, and the names of what is the same."""
-    ours, theirs = base[0].environment(), other[0].environment()
+    ours, theirs = base[0].environment, other[0].environment
     same = tuple(name for name, one in ours.items() if one is not None and theirs.get(name) == one)
-    named = (
+    named = [
         {Setting(SettingPart.MACHINE, name): one for name, one in values.items()}
         for values in (ours, theirs)
-    )
+    ]
     return _differences(*named), same
 
 
 def _differences(
     ours: Mapping[Setting, SettingValue], theirs: Mapping[Setting, SettingValue]
 ) -> tuple[SettingDifference, ...]:
-    names = [*ours, *(name for name in theirs if name not in ours)]
+    both = {name: (ours.get(name), theirs.get(name)) for name in (*ours, *theirs)}
     return tuple(
-        SettingDifference(
-            name.part, name.key, name.index, name.owner, ours.get(name), theirs.get(name)
-        )
-        for name in names
-        if ours.get(name) != theirs.get(name)
+        SettingDifference(**asdict(name), base=base, other=other)
+        for name, (base, other) in both.items()
+        if base != other
     )

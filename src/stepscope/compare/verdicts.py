@@ -29,8 +29,6 @@ from stepscope.stats.verdict import compare_processes, noise_floor, verdict_for_
 
 StoredFloor = Callable[[Item], NoiseFloor | None]
 """What is known of the noise of an item, from earlier."""
-
-
 _MANY_TIMES: Final = 30  # on a machine with three times as much to do as it has cores
 
 
@@ -56,18 +54,15 @@ def floor_of_pair(
     own = noise_floor([base, other]) if fewest >= MIN_GROUP_SIZE else None
     if own is not None:
         return FloorInUse(own, FloorSource.OWN)
-    if recorded:
-        return _assumed([], DEFAULT_NOISE_FLOOR)
-    if stored is None:
-        usual = DEFAULT_NOISE_FLOOR if fewest == 1 else FEW_PROCESSES_FLOOR
-        return _assumed([*base, *other], usual)
-    source = FloorSource.SAME_PROGRAM if stored.same else FloorSource.OTHER_PROGRAMS
-    return FloorInUse(stored.share, source, stored.processes)
-
-
-def _assumed(several: Processes, usual: float) -> FloorInUse:
-    """Where steps are uneven within a process, processes differ by many times that: what load
-    there is changes more slowly than a process lasts. Recordings are too short to tell."""
+    if recorded:  # too short to tell whether steps are uneven
+        return FloorInUse(DEFAULT_NOISE_FLOOR, FloorSource.ASSUMED)
+    if stored is not None:
+        source = FloorSource.SAME_PROGRAM if stored.same else FloorSource.OTHER_PROGRAMS
+        return FloorInUse(stored.share, source, stored.processes)
+    usual = DEFAULT_NOISE_FLOOR if fewest == 1 else FEW_PROCESSES_FLOOR
+    # Where steps are uneven within a process, processes differ by many times that: what load there
+    # is changes more slowly than a process lasts.
+    several = [*base, *other]
     uneven = max(map(_between_blocks, several)) if any(map(why_unstable, several)) else 0.0
     return FloorInUse(max(usual, _MANY_TIMES * uneven), FloorSource.ASSUMED, variation=uneven)
 
@@ -80,7 +75,7 @@ def _between_blocks(series: Sequence[float]) -> float:
 
 def stored_floor(sides: Sequence[Side]) -> StoredFloor:
     """Looks items up in the cache of the machine all sides come from; None where they differ."""
-    keys = {key for side in sides if (key := side.machine_key()) is not None}
+    keys = {side.machine_key for side in sides if side.machine_key is not None}
     if len(keys) != 1:
         return lambda item: None
     (key,) = keys
@@ -89,9 +84,8 @@ def stored_floor(sides: Sequence[Side]) -> StoredFloor:
 
 def remember_noise(sides: Sequence[Side]) -> None:
     """Keep the noise between processes of one side for comparisons to come."""
-    keys = {side.machine_key() for side in sides}
-    (key,) = keys if len(keys) == 1 else (None,)
-    if key is None or len({side.program() for side in sides}) > 1:
+    key = sides[0].machine_key
+    if key is None or len({(side.machine_key, side.program) for side in sides}) > 1:
         return
     for item in merge_items(sides).values():
         means = [sum(series) / len(series) for series in item.series]
@@ -100,6 +94,7 @@ def remember_noise(sides: Sequence[Side]) -> None:
 
 _SAME_SAMPLES: Final = 0.01  # of a step, as a share: below, steps are held against each other
 _TAIL: Final = 0.025
+_WORK: Final = {"batches": "a data loader alone"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +110,11 @@ class Pair:
         a, b = self.base.samples, self.other.samples
         return bool(a and b and abs(a / b - 1) > _SAME_SAMPLES)
 
+    @property
+    def scale(self) -> float:
+        """Brings the other's steps to the samples of the base's; 1 where they have as many."""
+        return (self.base.samples or 1.0) / (self.other.samples or 1.0) if self.by_sample else 1.0
+
 
 def judge_pair(pair: Pair, stored: StoredFloor, recorded: bool, pairs: int = 1) -> ItemVerdict:
     """The verdict on a pair. `recorded`: times come from traces.
@@ -122,13 +122,20 @@ def judge_pair(pair: Pair, stored: StoredFloor, recorded: bool, pairs: int = 1) 
     With several pairs each interval is widened so that all hold together 19 times of 20, by the
     normal distribution.
     """
-    base, other = _times(pair.base, pair), _times(pair.other, pair)
+    base, other = (
+        [[ms / (item.samples or 1.0) for ms in one] for one in item.series]
+        if pair.by_sample
+        else item.series
+        for item in (pair.base, pair.other)
+    )
     floor = floor_of_pair(base, other, stored(pair.base), recorded)
     found = compare_processes(base, other, floor.share)
     wider = NormalDist().inv_cdf(1 - _TAIL / pairs) / NormalDist().inv_cdf(1 - _TAIL)
     reach = log(found.high / found.ratio) * wider
     low, high = found.ratio * exp(-reach), found.ratio * exp(reach)
-    base_ms, other_ms = (_mean_ms(item) for item in (pair.base, pair.other))
+    base_ms, other_ms = (
+        exp(float(log_means(item.series).mean())) for item in (pair.base, pair.other)
+    )
     return ItemVerdict(
         key=pair.base.key,
         label=pair.base.label,
@@ -156,16 +163,6 @@ def judge_pair(pair: Pair, stored: StoredFloor, recorded: bool, pairs: int = 1) 
     )
 
 
-def _times(item: Item, pair: Pair) -> Processes:
-    """Step times of each process, or times of a sample where steps differ in samples."""
-    per = (item.samples or 1.0) if pair.by_sample else 1.0
-    return [[ms / per for ms in series] for series in item.series]
-
-
-def _mean_ms(item: Item) -> float:
-    return exp(float(log_means(item.series).mean()))
-
-
 def pair_items(base: Sequence[Side], other: Sequence[Side]) -> tuple[list[Pair], list[str]]:
     """The pairs, and the labels of items that only one side has.
 
@@ -179,37 +176,25 @@ def pair_items(base: Sequence[Side], other: Sequence[Side]) -> tuple[list[Pair],
         left_out: list[str] = []
     else:
         pairs = [Pair(item, theirs[key]) for key, item in ours.items() if key in theirs]
-        alone = [*_only(ours, theirs), *_only(theirs, ours)]
-        left_out = [item.label for item in alone]
+        left_out = [item.label for key, item in ours.items() if key not in theirs]
+        left_out += [item.label for key, item in theirs.items() if key not in ours]
     if not pairs:
-        a, b = (_described(*one) for one in ((base[0], ours), (other[0], theirs)))
+        a, b = _described(base[0], len(ours)), _described(other[0], len(theirs))
         raise UsageError(f"nothing in common to compare: {a}, {b}")
     for pair in pairs:
-        _check_same_work(pair, base[0].name, other[0].name)
+        works = [one.what for one in (pair.base, pair.other) if one.what is not None]
+        if len(set(works)) > 1:
+            a, b = (_WORK.get(what, what) for what in works)
+            raise UsageError(f"cannot compare {a} ({base[0].name}) with {b} ({other[0].name})")
     return pairs, left_out
 
 
-def _described(side: Side, items: dict[str, Item]) -> str:
-    count = f" of {len(items)} points" if side.kind is ResultKind.BENCH else ""
+def _described(side: Side, items: int) -> str:
+    count = f" of {items} points" if side.kind is ResultKind.BENCH else ""
     return f"{side.name} is a {side.kind}{count}"
-
-
-def _only(ours: dict[str, Item], theirs: dict[str, Item]) -> list[Item]:
-    return [item for key, item in ours.items() if key not in theirs]
 
 
 def _one(items: dict[str, Item]) -> dict[str, Item]:
     """Of a tune against another kind of result: its final state."""
-    for key in (FIXED_ITEM, BASELINE_ITEM):
-        if key in items:
-            return {key: items[key]}
-    return items
-
-
-def _check_same_work(pair: Pair, base: str, other: str) -> None:
-    a, b = pair.base.what, pair.other.what
-    if a is not None and b is not None and a != b:
-        names = {"batches": "a data loader alone", "training": "training"}
-        raise UsageError(
-            f"cannot compare {names.get(a, a)} ({base}) with {names.get(b, b)} ({other})"
-        )
+    final = next((key for key in (FIXED_ITEM, BASELINE_ITEM) if key in items), None)
+    return items if final is None else {final: items[final]}

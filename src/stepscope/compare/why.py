@@ -1,14 +1,16 @@
 """Why a step takes longer or shorter: the phase, and the work and settings that explain it."""
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
+from stepscope.record.facts import Switches
 from stepscope.results.comparison import (
     CallSite,
     Cause,
     KernelComparison,
+    KernelRow,
     PhaseChange,
     SettingDifference,
     SettingPart,
@@ -20,10 +22,7 @@ _SMALLEST: Final = 0.01  # of the step, a share: smaller changes of a phase are 
 _EXPLAINS: Final = 0.2  # of a phase's change: what explains less is not named
 _MOST_CAUSES: Final = 3
 _MOST_SETTINGS: Final = 2
-_ARITHMETIC: Final = (
-    "autocast", "compile", "tf32_matmul", "tf32_cudnn", "cudnn_benchmark", "cudnn_deterministic",
-    "threads", "anomaly_detection",
-)  # fmt: skip
+_ARITHMETIC: Final = {"autocast", "compile", *Switches.__annotations__} - {"deterministic"}
 """Switches that change how fast a model computes."""
 
 
@@ -43,38 +42,44 @@ def find_causes(
     if phases:
         found = list(_phase_causes(phases, work, settings))
     else:
-        found = [*_recorded_causes(work, kernels), *_idle_causes(idle)]
+        step_ms = kernels.base_ms if kernels is not None else 0.0
+        idle_ms = sum(one.base_ms for one in idle)
+        found = [
+            Cause(one.phase, one.delta_ms, work=one)
+            for one in work
+            if abs(one.delta_ms) >= _SMALLEST * step_ms
+        ]
+        found += [
+            Cause("idle", one.delta_ms, idle_cause=one.name)
+            for one in idle
+            if abs(one.delta_ms) > _SMALLEST * idle_ms
+        ]
     found = [one for one in found if claimed or one.explained]
     return tuple(sorted(found, key=lambda one: -abs(one.delta_ms))[:_MOST_CAUSES])
 
 
-@dataclass(slots=True)
-class _Group:
-    lines: dict[str, float] = field(default_factory=dict)
-    delta_ms: float = 0.0
-    new: int = 0
-    gone: int = 0
-    count: int = 0
-
-
 def work_changes(kernels: KernelComparison) -> list[WorkChange]:
     """Rows of one operator and phase together, largest change first."""
-    groups: dict[tuple[str, str], _Group] = {}
+    groups: dict[tuple[str, str], list[KernelRow]] = {}
     for row in kernels.rows:
-        group = groups.setdefault((row.phase, row.operator or row.name), _Group())
-        group.delta_ms += row.delta_ms
-        group.new += row.new
-        group.gone += row.gone
-        group.count += row.other_count
-        if row.line:
-            group.lines[row.line] = abs(row.delta_ms) + group.lines.get(row.line, 0.0)
-    found = [
-        WorkChange(
-            phase, operator, kernels.unit, one.delta_ms, one.new, one.gone, one.count,
-            _place(max(one.lines, key=one.lines.__getitem__)) if one.lines else None,
+        groups.setdefault((row.phase, row.operator or row.name), []).append(row)
+    found = []
+    for (phase, operator), rows in groups.items():
+        lines: defaultdict[str, float] = defaultdict(float)
+        for row in rows:
+            if row.line:
+                lines[row.line] += abs(row.delta_ms)
+        change = WorkChange(
+            phase=phase,
+            operator=operator,
+            unit=kernels.unit,
+            delta_ms=sum(row.delta_ms for row in rows),
+            new=sum(row.new for row in rows),
+            gone=sum(row.gone for row in rows),
+            count=sum(row.other_count for row in rows),
+            place=_place(max(lines, key=lines.__getitem__)) if lines else None,
         )
-        for (phase, operator), one in groups.items()
-    ]  # fmt: skip
+        found.append(change)
     return sorted(found, key=lambda one: -abs(one.delta_ms))
 
 
@@ -124,19 +129,3 @@ def _explaining_work(phase: PhaseChange, work: Sequence[WorkChange]) -> WorkChan
         and abs(one.delta_ms) >= enough
     ]
     return min(within, key=lambda one: not (one.new or one.gone), default=None)
-
-
-def _recorded_causes(
-    work: Sequence[WorkChange], kernels: KernelComparison | None
-) -> Iterator[Cause]:
-    whole = kernels.base_ms if kernels is not None else 0.0
-    for one in work:
-        if abs(one.delta_ms) >= _SMALLEST * whole:
-            yield Cause(one.phase, one.delta_ms, work=one)
-
-
-def _idle_causes(idle: Sequence[PhaseChange]) -> Iterator[Cause]:
-    whole = sum(one.base_ms for one in idle)
-    for one in idle:
-        if abs(one.delta_ms) > _SMALLEST * whole:
-            yield Cause("idle", one.delta_ms, idle_cause=one.name)

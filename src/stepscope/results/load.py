@@ -7,6 +7,7 @@ CLI, API, reports, comparisons and notebooks start here. What it returns reads i
 import copy
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 import msgspec
 from msgspec import Struct, ValidationError
 
+from stepscope.analyze.run.document import RunSummary, from_json, to_json
+from stepscope.analyze.timeline.document import TraceAnalysis, analyze_ranks, trace_analysis
 from stepscope.record.errors import UsageError
 from stepscope.record.timeline import Timeline
 from stepscope.store.folder import RUN_FILE, RUNS_FOLDER, find_run
@@ -24,9 +27,6 @@ from stepscope.trace.load import TRACE_ENDINGS, open_ranks, open_trace, trace_fi
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from stepscope.analyze.run.document import RunSummary
-    from stepscope.analyze.run.records import RunRecords
-    from stepscope.analyze.timeline.document import TraceAnalysis
     from stepscope.analyze.timeline.roofline.rates import WorkCounters
 
 ResultDocument = dict[str, Any]
@@ -36,8 +36,6 @@ _LARGEST_DOCUMENT = 64 << 20  # bytes; a larger .json file is a trace
 
 def decode(document: object, struct: type[_S]) -> _S:
     """A document as its Struct. Raises UsageError where it is of another version."""
-    from stepscope.analyze.run.document import from_json
-
     try:
         return from_json(document, struct)
     except ValidationError as problem:
@@ -61,9 +59,6 @@ class LoadedResult:
     @cached_property
     def document(self) -> ResultDocument:
         """What the kind's `--json` prints. Raises StepscopeError where it cannot be read."""
-        return self._document()
-
-    def _document(self) -> ResultDocument:
         raise NotImplementedError
 
     @cached_property
@@ -119,24 +114,26 @@ class Run(LoadedResult):
         super().__init__(name, folder, trace if trace.is_file() else None)
 
     @cached_property
-    def summary(self) -> "RunSummary":
+    def summary(self) -> RunSummary:
         """Everything it tells, with its findings. Keeps the windows' analysis for the next reader.
 
         Of a redacted run, or one made of a document, what that says.
         """
-        from stepscope.analyze.run.document import RunSummary
+        from stepscope.analyze.run.records import WINDOW_CACHE
         from stepscope.analyze.run.summary import summarize
         from stepscope.diagnose.findings import with_findings
 
         if "document" in self.__dict__:
             return decode(self.document, RunSummary)
-        found = with_findings(summarize(self.records), self.records)
-        _keep_windows(self.records)
+        records = self.records
+        found = with_findings(summarize(records), records)
+        if not records.windows_are_kept:
+            with suppress(OSError):  # a folder of someone else's is read all the same
+                (records.folder / WINDOW_CACHE).write_bytes(msgspec.json.encode(records.windows))
         return found
 
-    def _document(self) -> ResultDocument:
-        from stepscope.analyze.run.document import to_json
-
+    @cached_property
+    def document(self) -> ResultDocument:
         found: ResultDocument = to_json(self.summary)
         return found
 
@@ -144,11 +141,10 @@ class Run(LoadedResult):
     def tables(self) -> RunTables | None:
         """Its steps and the machine's samples."""
         steps, samples = self.records.steps, self.records.samples
-        warmup = int(self.document["steps"]["warmup_steps"] or 0)
-        return RunTables(steps if len(steps) else None, samples, warmup)
+        return RunTables(steps if len(steps) else None, samples, self.summary.steps.warmup_steps)
 
     @cached_property
-    def analysis(self) -> "TraceAnalysis | None":
+    def analysis(self) -> TraceAnalysis | None:
         """The recorded window's analysis; None without one."""
         return self.records.windows.timeline
 
@@ -164,18 +160,6 @@ class Run(LoadedResult):
 
     def _read_timeline(self) -> Timeline | None:
         return self.records.timeline
-
-
-def _keep_windows(records: "RunRecords") -> None:
-    """Write the windows' analysis beside their traces: reading one takes a while."""
-    from stepscope.analyze.run.records import WINDOW_CACHE
-
-    if records.windows_are_kept:
-        return
-    try:
-        (records.folder / WINDOW_CACHE).write_bytes(msgspec.json.encode(records.windows))
-    except OSError:
-        pass  # a folder of someone else's is read all the same
 
 
 class Trace(LoadedResult):
@@ -195,17 +179,16 @@ class Trace(LoadedResult):
         """As it was recorded. Raises StepscopeError."""
         return open_trace(self._path) if self._recorded is None else self._recorded
 
-    def _document(self) -> ResultDocument:
-        from stepscope.analyze.run.document import to_json
+    @cached_property
+    def document(self) -> ResultDocument:
         from stepscope.diagnose.findings import with_trace_findings
 
         found: ResultDocument = to_json(with_trace_findings(self.analysis, self.recording))
         return found
 
     @cached_property
-    def analysis(self) -> "TraceAnalysis":
+    def analysis(self) -> TraceAnalysis:
         """Everything the recording tells, findings apart."""
-        from stepscope.analyze.timeline.document import trace_analysis
         from stepscope.hardware.ceiling_cache import known_ceilings
 
         return trace_analysis(self.recording, known_ceilings(), self.counters)
@@ -234,9 +217,8 @@ class Ranks(LoadedResult):
         """In order of rank. Raises StepscopeError where none can be read."""
         return open_ranks(self._folder) if self._recorded is None else self._recorded
 
-    def _document(self) -> ResultDocument:
-        from stepscope.analyze.run.document import to_json
-        from stepscope.analyze.timeline.document import analyze_ranks
+    @cached_property
+    def document(self) -> ResultDocument:
         from stepscope.hardware.ceiling_cache import known_ceilings
 
         document: ResultDocument = to_json(analyze_ranks(self.timelines, known_ceilings()))
@@ -256,7 +238,8 @@ class StoredResult(LoadedResult):
         super().__init__(folder.name, folder)
         self._path = path
 
-    def _document(self) -> ResultDocument:
+    @cached_property
+    def document(self) -> ResultDocument:
         try:
             found = json.loads(self._path.read_bytes())
         except (OSError, ValueError) as problem:
@@ -292,8 +275,6 @@ class Comparison(StoredResult):
 
 STORED: tuple[type[StoredResult], ...] = (Tune, Bench, Batch, Comparison)
 """The kinds that are decoded from a document, told apart by its schema."""
-_KINDS: tuple[type[LoadedResult], ...] = (Run, Trace, Ranks, *STORED)
-KINDS = {kind.kind: kind for kind in _KINDS}
 COMPARED = ("run", "trace", "tune", "bench")
 """The kinds that comparisons are made of."""
 REPORTED = (*COMPARED, "batch")
@@ -308,8 +289,7 @@ def load(
     None: the last run in `cwd`, which is the current folder. Raises UsageError for anything else,
     and for results of other `kinds`.
     """
-    cwd = Path.cwd() if cwd is None else cwd
-    found = _find(what, cwd)
+    found = _find(what, Path.cwd() if cwd is None else cwd)
     if kinds is not None and found.kind not in (allowed := tuple(kinds)):
         if found.kind == "ranks":
             raise UsageError(
@@ -318,21 +298,6 @@ def load(
         raise UsageError(f"{what} is a {found.kind} result: name a {_either(allowed)}")
     _ = found.document  # what cannot be read says so here
     return found
-
-
-def of_document(
-    kind: str,
-    name: str,
-    document: ResultDocument,
-    folder: Path | None = None,
-    trace: Path | None = None,
-    timeline: Timeline | None = None,
-) -> LoadedResult:
-    """A result that is at hand already."""
-    made = KINDS[kind].__new__(KINDS[kind])
-    LoadedResult.__init__(made, name, folder, trace)
-    made.__dict__ |= {"document": document, "timeline": timeline, "tables": None}
-    return made
 
 
 def load_traces(paths: Sequence[Path]) -> Trace | Ranks:
@@ -348,20 +313,16 @@ def _find(what: str | Path | None, cwd: Path) -> LoadedResult:
         return Run(find_run(None, cwd))
     path = Path(what)
     for kind in STORED:
-        if kind.file is not None:
-            for file in (path / kind.file, cwd / RUNS_FOLDER / what / kind.file):
-                if file.is_file():
-                    return kind(file)
+        for folder in (path, cwd / RUNS_FOLDER / what):
+            if kind.file is not None and (folder / kind.file).is_file():
+                return kind(folder / kind.file)
     if path.is_file():
         return _file(path)
-    if path.is_dir() and not (path / RUN_FILE).exists() and _holds_traces(path):
-        files = trace_files(path)
-        return Trace(files[0]) if len(files) == 1 else Ranks(path)
+    if path.is_dir() and not (path / RUN_FILE).exists():
+        if any(file.name.endswith(TRACE_ENDINGS) for file in path.iterdir()):
+            files = trace_files(path)
+            return Trace(files[0]) if len(files) == 1 else Ranks(path)
     return Run(find_run(str(what), cwd))
-
-
-def _holds_traces(folder: Path) -> bool:
-    return any(file.name.endswith(TRACE_ENDINGS) for file in folder.iterdir())
 
 
 def _file(path: Path) -> LoadedResult:

@@ -41,11 +41,7 @@ class NameReplacements:
 
     def __init__(self, people: Iterable[str]) -> None:
         self._known: dict[str, str] = {}
-        self._people = set(people)
-
-    def learn(self, text: str) -> None:
-        """Take note of the people whose home folders are named in it."""
-        self._people.update(_USER.findall(text))
+        self._people = sorted((one for one in people if len(one) > 2), key=len, reverse=True)
 
     def file(self, path: str) -> str:
         """The replacement of a file's or folder's name; of a public package's, its place there."""
@@ -68,16 +64,16 @@ class NameReplacements:
         made = _MAIL.sub("user@host", made)
         made = _HOST.sub("host", made)
         made = _ADDRESS.sub("0.0.0.0", made)
-        for name in sorted(self._people, key=len, reverse=True):
-            if len(name) > 2:
-                made = re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", "user", made)
+        for name in self._people:
+            made = re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", "user", made)
         return made
 
 
 _GONE: Final[dict[str, Any]] = {
-    "argv": [], "edits": [], "by_hand": [], "environment": {}, "tools": {}, "variables": {},
-    "edit": None, "git": None, "uuid": None, "serial": None, "pci_bus_id": None,
-}  # fmt: skip
+    **dict.fromkeys(("argv", "edits", "by_hand"), []),
+    **dict.fromkeys(("environment", "tools", "variables"), {}),
+    **dict.fromkeys(("edit", "git", "uuid", "serial", "pci_bus_id")),
+}
 """What stands in their place, wherever they are."""
 _FILES: Final = {"file", "folder", "program", "path", "cwd", "executable", "trace", "dataset_path"}
 """Names of files, also where they do not look like it."""
@@ -85,20 +81,23 @@ _FILES: Final = {"file", "folder", "program", "path", "cwd", "executable", "trac
 
 def redact_comparison(comparison: Comparison) -> Comparison:
     """Fit for strangers; what else differs between the machines is left out."""
-    document = msgspec.to_builtins(comparison)
-    names = NameReplacements(_people())
-    names.learn(json.dumps(document, default=str))
-    return msgspec.convert(_walked(document, names, "") | {"environment": ()}, Comparison)
+    document, _ = _redacted(msgspec.to_builtins(comparison))
+    return msgspec.convert(document | {"environment": ()}, Comparison)
 
 
 def redact_result(subject: LoadedResult) -> LoadedResult:
     """Fit for strangers: no story built from it has source lines, and no trace is handed on."""
-    names = NameReplacements(_people())
-    names.learn(json.dumps(subject.document, default=str))
-    document = _walked(subject.document, names, "")
-    document = _own_words(_command(document, names))
+    document, names = _redacted(subject.document)
+    run, patch, command = (document.get(part) for part in ("run", "patch", "command"))
+    if isinstance(run, dict) and isinstance(run.get("error"), dict):
+        document["run"] = {**run, "error": {**run["error"], "text": ""}}
+    if isinstance(patch, dict):
+        document["patch"] = {**patch, "text": "", "status": "redacted"}
+    if isinstance(command, str):
+        document["command"] = names.text(_own_command(command))
+    shown = names.file if subject.kind == "trace" else names.text  # an id stays
     return subject.replaced(
-        name=_name(subject, names),
+        name=shown(subject.name),
         document=document,
         folder=None,
         trace=None,
@@ -106,21 +105,14 @@ def redact_result(subject: LoadedResult) -> LoadedResult:
     )
 
 
-def _people() -> list[str]:
-    """What this machine and whoever uses it are called."""
+def _redacted(document: ResultDocument) -> tuple[ResultDocument, NameReplacements]:
+    """People are those the machine knows, and whose home folders are named."""
     host = socket.gethostname()
-    found = [
-        host,
-        host.partition(".")[0],
-        os.environ.get("USER", ""),
-        os.environ.get("LOGNAME", ""),
-    ]
-    return [name for name in found if len(name) > 2 and name not in ("root", "localhost")]
-
-
-def _name(subject: LoadedResult, names: NameReplacements) -> str:
-    """An id stays; a file's name goes."""
-    return names.file(subject.name) if subject.kind == "trace" else names.text(subject.name)
+    users = (os.environ.get("USER", ""), os.environ.get("LOGNAME", ""))
+    called = {host, host.partition(".")[0], *users} - {"root", "localhost"}
+    found = json.dumps(document, default=str)
+    names = NameReplacements({*called, *_USER.findall(found)})
+    return _walked(document, names, ""), names
 
 
 def _walked(value: Any, names: NameReplacements, key: str) -> Any:
@@ -139,29 +131,12 @@ def _walked(value: Any, names: NameReplacements, key: str) -> Any:
     return names.file(value) if key in _FILES else names.text(value)
 
 
-def _own_words(document: ResultDocument) -> ResultDocument:
-    """Without source lines of a patch and what an exception of the program said."""
-    run, patch = document.get("run"), document.get("patch")
-    changed: ResultDocument = {}
-    if isinstance(run, dict) and isinstance(run.get("error"), dict):
-        changed["run"] = {**run, "error": {**run["error"], "text": ""}}
-    if isinstance(patch, dict):
-        changed["patch"] = {**patch, "text": "", "status": "redacted"}
-    return {**document, **changed}
-
-
-def _command(document: ResultDocument, names: NameReplacements) -> ResultDocument:
+def _own_command(command: str) -> str:
     """A command line up to what is the user's own."""
-    command = document.get("command")
-    if not isinstance(command, str):
-        return document
-    words = command.split()
-    kept, at = words[:2], 2
-    while at + 1 < len(words) and words[at] == "--fix":
-        kept += words[at : at + 2]
-        at += 2
-    end = "PROGRAM" if kept[1:2] == ["run"] else "…"
-    return {**document, "command": names.text(" ".join([*kept, end]))}
+    words, end = command.split(), 2
+    while end + 1 < len(words) and words[end] == "--fix":
+        end += 2
+    return " ".join([*words[:end], "PROGRAM" if words[1:2] == ["run"] else "…"])
 
 
 def _renamed(timeline: Timeline, names: NameReplacements) -> Timeline:

@@ -8,9 +8,9 @@ import os
 import secrets
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from stepscope.record.errors import BrokenRun, UsageError
 from stepscope.record.problems import ProblemKind
@@ -44,21 +44,18 @@ def create_folder(out: Path | None, force: bool, cwd: Path, prefix: str = "") ->
     except PermissionError:
         raise UsageError(f"cannot write to {folder}: choose another with --out") from None
     except OSError as problem:
-        raise UsageError(
-            f"cannot use {folder}: {problem.strerror}; choose another with --out"
-        ) from None
+        why = problem.strerror
+        raise UsageError(f"cannot use {folder}: {why}; choose another with --out") from None
     return folder
 
 
 def _fresh(runs: Path, prefix: str) -> Path:
     """A folder with an id nobody else has."""
     while True:
-        folder = runs / f"{prefix}{new_id()}"
-        try:
+        with suppress(FileExistsError):
+            folder = runs / f"{prefix}{new_id()}"
             folder.mkdir()
             return folder
-        except FileExistsError:
-            continue
 
 
 def new_id() -> str:
@@ -111,22 +108,20 @@ def in_use(folder: Path) -> bool:
 
 def find_run(name: str | None, cwd: Path) -> Path:
     """The folder of a run given by path or id; the last one for None. Raises UsageError."""
-    if name is not None:
-        for folder in (Path(name), cwd / RUNS_FOLDER / name):
-            if (folder / RUN_FILE).is_file():
-                return folder
-        if Path(name).is_dir():
-            raise UsageError(f"{name} is not a run folder (no {RUN_FILE})")
-        matches = [
-            p.parent for p in (cwd / RUNS_FOLDER).glob(f"*/{RUN_FILE}") if name in p.parent.name
-        ]
-        if len(matches) == 1:
-            return matches[0]
-        raise UsageError(f"no run {name}: give a run folder or an id from ./{RUNS_FOLDER}")
     runs = list((cwd / RUNS_FOLDER).glob(f"*/{RUN_FILE}"))
-    if not runs:
-        raise UsageError(f"no runs in ./{RUNS_FOLDER} yet. Start one: stepscope run train.py")
-    return max(runs, key=lambda path: path.stat().st_mtime_ns).parent
+    if name is None:
+        if not runs:
+            raise UsageError(f"no runs in ./{RUNS_FOLDER} yet. Start one: stepscope run train.py")
+        return max(runs, key=lambda path: path.stat().st_mtime_ns).parent
+    for folder in (Path(name), cwd / RUNS_FOLDER / name):
+        if (folder / RUN_FILE).is_file():
+            return folder
+    if Path(name).is_dir():
+        raise UsageError(f"{name} is not a run folder (no {RUN_FILE})")
+    matches = [path.parent for path in runs if name in path.parent.name]
+    if len(matches) == 1:
+        return matches[0]
+    raise UsageError(f"no run {name}: give a run folder or an id from ./{RUNS_FOLDER}")
 
 
 def write_run(folder: Path, run: RunRecord) -> None:
@@ -144,16 +139,14 @@ def read_run(folder: Path) -> RunRecord:
     try:
         if not str(data["schema"]).startswith("stepscope.run/"):
             raise BrokenRun(f"{path} was not written by stepscope")
-        problems = data["run"].get("problems") or []
-        data["run"] |= {"problems": [_problem(one) for one in problems]} if problems else {}
+        if problems := data["run"].get("problems"):
+            data["run"]["problems"] = [  # version 1 kept them as sentences
+                {"kind": ProblemKind.OTHER, "detail": one} if isinstance(one, str) else one
+                for one in problems
+            ]
         return RunRecord.from_json(data)
     except (AttributeError, KeyError, TypeError, ValueError) as problem:
         raise BrokenRun(f"{path} is not a run of stepscope: {problem}") from None
-
-
-def _problem(found: Any) -> Any:
-    """Version 1 kept problems as sentences."""
-    return {"kind": ProblemKind.OTHER, "detail": found} if isinstance(found, str) else found
 
 
 _LONGEST = 60

@@ -26,11 +26,8 @@ class FactLog:
 
     def write(self, fact: Fact | str, **data: Any) -> None:
         """One fact; what fixes report is given by name. Raises OSError on a full disk."""
-        if isinstance(fact, Fact):
-            name, data = fact.fact, fact.to_json()
-        else:
-            name = fact
-        line = json.dumps({"fact": name, **data}, default=str)
+        name, told = (fact.fact, fact.to_json()) if isinstance(fact, Fact) else (fact, data)
+        line = json.dumps({"fact": name, **told}, default=str)
         os.write(self._fd, line.encode() + b"\n")
 
 
@@ -72,8 +69,7 @@ class RecordLog:
     """Appends records to a file, made if need be."""
 
     def __init__(self, path: Path) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self._fd = os.open(path, flags, 0o644)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         size = os.fstat(self._fd).st_size
         whole = os.pread(self._fd, size, 0).rfind(b"\n") + 1
         if whole < size:  # what a killed process had begun to write

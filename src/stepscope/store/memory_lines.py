@@ -6,9 +6,9 @@ requested, as in torch's own counter. memray's recording survives SIGKILL; the p
 """
 
 from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypedDict
 
@@ -20,6 +20,7 @@ CUDA_LINES: Final = "memory-cuda.json"
 CPU_LINES: Final = "memory-cpu.json"
 CPU_RAW: Final = "memory.memray"
 CPU_MARKS: Final = "memory-marks.txt"
+_Line = tuple[str, int, str]
 
 
 @dataclass(frozen=True)
@@ -54,32 +55,27 @@ class MemoryLines:
 
 def _sum_by_line(blocks: Iterable[tuple[Owner, int, int]]) -> list[LineBytes]:
     """Add up (owner, bytes, count) per line of the program, largest first."""
-    totals: dict[tuple[str, int, str], list[int]] = {}
-    details: dict[tuple[str, int, str], dict[str, int]] = {}
+    sizes: defaultdict[_Line, Counter[str]] = defaultdict(Counter)
+    counts: Counter[_Line] = Counter()
     for who, size, count in blocks:
-        key = (who.file, who.line, who.function)
-        total = totals.setdefault(key, [0, 0])
-        total[0] += size
-        total[1] += count
-        asked = details.setdefault(key, {})
-        asked[who.detail] = asked.get(who.detail, 0) + size
+        line = who.file, who.line, who.function
+        sizes[line][who.detail] += size
+        counts[line] += count
     rows = []
-    for key, (size, count) in totals.items():
-        detail = max(details[key], key=lambda name: (details[key][name], name))
-        rows.append(LineBytes(*key, detail, size, count))
+    for line, asked in sizes.items():
+        detail = max(asked, key=lambda name: (asked[name], name))
+        rows.append(LineBytes(*line, detail, asked.total(), counts[line]))
     return _largest_first(rows)
 
 
 def _growth_by_line(before: list[LineBytes], after: list[LineBytes]) -> list[LineBytes]:
     """Lines that own more bytes after than before, by how much, largest first."""
-    had = {(row.file, row.line, row.function): row for row in before}
+    had = {(row.file, row.line, row.function): (row.bytes, row.count) for row in before}
     rows = []
     for row in after:
-        old = had.get((row.file, row.line, row.function))
-        more = row.bytes - (old.bytes if old else 0)
-        if more > 0:
-            count = row.count - (old.count if old else 0)
-            rows.append(LineBytes(row.file, row.line, row.function, row.detail, more, count))
+        size, count = had.get((row.file, row.line, row.function), (0, 0))
+        if row.bytes > size:
+            rows.append(replace(row, bytes=row.bytes - size, count=row.count - count))
     return _largest_first(rows)
 
 
@@ -135,14 +131,8 @@ def replay_cuda_history(
             peak, peak_at = total, index + 1
     first = 0 if first_us is None else _position(entries, first_us)
     last = len(entries) if last_us is None else _position(entries, last_us)
-    return MemoryLines(
-        device=device,
-        peak_bytes=peak,
-        at_peak=_lines_alive(start, entries[:peak_at]),
-        growth=_growth_by_line(
-            _lines_alive(start, entries[:first]), _lines_alive(start, entries[:last])
-        ),
-    )
+    at_peak, before, after = (_lines_alive(start, entries[:n]) for n in (peak_at, first, last))
+    return MemoryLines(device, peak, at_peak, _growth_by_line(before, after))
 
 
 def _alive_before(
@@ -167,14 +157,14 @@ def _alive_before(
 def _apply(alive: dict[int, _Block], entry: HistoryEntry) -> int:
     """Carry one entry out. Returns the change in bytes."""
     action = entry.get("action")
-    if action == "alloc":
-        old = alive.get(entry["addr"])
-        alive[entry["addr"]] = _Block(entry["size"], entry.get("frames", ()))
-        return entry["size"] - (old.bytes if old else 0)
+    if action not in ("alloc", "free_requested"):
+        return 0
+    gone = alive.pop(entry["addr"], None)
+    freed = gone.bytes if gone else 0
     if action == "free_requested":
-        gone = alive.pop(entry["addr"], None)
-        return -gone.bytes if gone else 0
-    return 0
+        return -freed
+    alive[entry["addr"]] = _Block(entry["size"], entry.get("frames", ()))
+    return entry["size"] - freed
 
 
 def _position(entries: Sequence[HistoryEntry], moment_us: float) -> int:
@@ -187,13 +177,12 @@ def _lines_alive(start: dict[int, _Block], entries: Sequence[HistoryEntry]) -> l
     alive = dict(start)
     for entry in entries:
         _apply(alive, entry)
-    return _sum_by_line((_owner_of_block(block.frames), block.bytes, 1) for block in alive.values())
-
-
-def _owner_of_block(frames: Sequence[HistoryFrame]) -> Owner:
-    return find_owner(
-        Frame(f.get("name", ""), f.get("filename", ""), f.get("line", 0)) for f in frames
-    )
+    owned = []
+    for block in alive.values():
+        frames = block.frames
+        stack = (Frame(f.get("name", ""), f.get("filename", ""), f.get("line", 0)) for f in frames)
+        owned.append((find_owner(stack), block.bytes, 1))
+    return _sum_by_line(owned)
 
 
 MAX_SNAPSHOTS = 16
@@ -212,8 +201,7 @@ def reduce_memray(folder: Path, *, keep: bool = False) -> MemoryLines | None:
     write_json(folder / CPU_LINES, asdict(lines), indent=None)
     if not keep:
         raw.unlink()
-        with suppress(FileNotFoundError):
-            (folder / CPU_MARKS).unlink()
+        (folder / CPU_MARKS).unlink(missing_ok=True)
     return lines
 
 
@@ -264,7 +252,7 @@ def _ends(
 
 
 def _spread(times: Sequence[int], begin: float, end: float) -> list[int]:
-    """Up to MOMENTS indices evenly over the times within [begin, end], at least one."""
+    """Up to MAX_SNAPSHOTS indices evenly over the times within [begin, end], at least one."""
     low, high = bisect_left(times, begin), bisect_right(times, end)
     if low >= high:
         return [min(low, len(times) - 1)]
@@ -276,9 +264,8 @@ def _lasting(lives: Iterable[Any], moments: list[int]) -> list[LineBytes]:
     """What each line owned at every one of some moments: its least over them."""
     held: dict[Owner, tuple[list[int], list[int]]] = {}
     for record in lives:
-        sizes, counts = held.setdefault(
-            _owner_of_record(record), ([0] * len(moments), [0] * len(moments))
-        )
+        nothing = [0] * len(moments), [0] * len(moments)
+        sizes, counts = held.setdefault(_owner_of_record(record), nothing)
         for span in record.intervals:
             begin = bisect_left(moments, span.allocated_before_snapshot)
             gone = span.deallocated_before_snapshot

@@ -10,7 +10,8 @@ import linecache
 import os
 import stat
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
@@ -34,10 +35,14 @@ def save_sources(folder: Path, started: str) -> None:
     """Write the snapshot. `started`: when the program began, as in run.json."""
     facts = read_facts(folder / "facts.jsonl")
     since = datetime.fromisoformat(started).timestamp() + _CLOCK_S
-    files = {file: lines for file, lines in _around(_places(facts), since) if lines}
+    places = _places(facts)
+    files = {}
+    for file in sorted(places)[:_MOST_FILES]:
+        text = _text(file, since)
+        if text is not None and (kept := _kept_lines(text.splitlines(), places[file])):
+            files[file] = kept
     if files:
-        document = {"schema": SCHEMA, "files": files}
-        write_json(folder / SOURCES, document)
+        write_json(folder / SOURCES, {"schema": SCHEMA, "files": files})
 
 
 def read_sources(folder: Path) -> SourceLines:
@@ -54,7 +59,7 @@ def read_sources(folder: Path) -> SourceLines:
 
 def _places(facts: Facts) -> dict[str, set[int]]:
     """Every line of the program that sites and the data pipeline name."""
-    found: dict[str, set[int]] = {}
+    found: defaultdict[str, set[int]] = defaultdict(set)
     clocks = facts.all(ClockFact)
     for file, line in (
         *((site.file, site.line) for site in facts.all(SiteFact)),
@@ -62,24 +67,18 @@ def _places(facts: Facts) -> dict[str, set[int]]:
         *((clock.loader_file, clock.loader_line) for clock in clocks),
     ):
         if file is not None and line is not None and is_program(file):
-            found.setdefault(file, set()).add(line)
+            found[file].add(line)
     return found
 
 
-def _around(places: dict[str, set[int]], since: float) -> Iterator[tuple[str, dict[int, str]]]:
-    for file in sorted(places)[:_MOST_FILES]:
-        text = _text(file, since)
-        if text is not None:
-            yield file, dict(_chosen(text.splitlines(), places[file]))
-
-
-def _chosen(lines: list[str], numbers: Iterable[int]) -> Iterator[tuple[int, str]]:
+def _kept_lines(lines: list[str], numbers: Iterable[int]) -> dict[int, str]:
+    """Those around the numbers, by number, without what is too long or looks secret."""
     wanted = {n for at in numbers for n in range(at - _BEFORE, at + _AFTER + 1)}
-    for number in sorted(wanted):
-        if 1 <= number <= len(lines):
-            line = lines[number - 1]
-            if len(line) <= _LONGEST and not looks_secret("", line):
-                yield number, line
+    return {
+        number: line
+        for number, line in enumerate(lines, start=1)
+        if number in wanted and len(line) <= _LONGEST and not looks_secret("", line)
+    }
 
 
 def _text(file: str, since: float) -> str | None:

@@ -31,11 +31,14 @@ class Table:
 
     def _map(self, rows: int) -> "memoryview[float]":
         size = HEADER_BYTES + rows * self.width * 8
-        _allocate(self._fd, size)
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(self._fd, 0, size)
+        else:
+            have = os.fstat(self._fd).st_size
+            os.pwrite(self._fd, bytes(size - have), have)
         os.pwrite(self._fd, _header(self.columns, rows), 0)
-        view = memoryview(mmap.mmap(self._fd, size))[HEADER_BYTES:].cast("d")
         self.rows = rows
-        return view
+        return memoryview(mmap.mmap(self._fd, size))[HEADER_BYTES:].cast("d")
 
     def grow(self) -> "memoryview[float]":
         """Room for another chunk of rows: the new `cells`. Raises OSError on a full disk."""
@@ -48,15 +51,6 @@ class Table:
         os.pwrite(self._fd, _header(self.columns, rows), 0)
         os.ftruncate(self._fd, HEADER_BYTES + rows * self.width * 8)
         os.close(self._fd)
-
-
-def _allocate(fd: int, size: int) -> None:
-    """Make a file that large, its blocks taken. Raises OSError on a full disk."""
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(fd, 0, size)
-        return
-    have = os.fstat(fd).st_size
-    os.pwrite(fd, bytes(size - have), have)
 
 
 def _header(columns: tuple[str, ...], rows: int) -> bytes:
@@ -86,10 +80,8 @@ def read_table(path: Path) -> "npt.NDArray[Any]":
         data = np.fromfile(path, dtype=np.uint8)
     except FileNotFoundError:
         return np.zeros(0)
-    if data.size <= HEADER_BYTES:
-        return np.zeros(0)
     columns = _columns(bytes(data[:HEADER_BYTES]))
-    if not columns:
+    if data.size <= HEADER_BYTES or not columns:
         return np.zeros(0)
     body = data[HEADER_BYTES:]
     whole = body.size // (8 * len(columns)) * 8 * len(columns)
