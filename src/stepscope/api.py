@@ -100,13 +100,10 @@ def load(what: str | Path | None = None, *, redact: bool = False) -> "Result":
     from stepscope.report.render.notebook.objects import Result
     from stepscope.results.load import REPORTED
     from stepscope.results.load import load as load_result
+    from stepscope.results.redact import redact_result
 
     subject = load_result(what, kinds=REPORTED)
-    if redact:
-        from stepscope.results.redact import redact_result
-
-        subject = redact_result(subject)
-    return Result(subject)
+    return Result(redact_result(subject) if redact else subject)
 
 
 def find_batch_size(

@@ -60,9 +60,9 @@ def _compiled(shell: Any, first: str, cell: str, name: str) -> tuple[CodeType, C
     tree = ast.increment_lineno(shell.transform_ast(ast.parse(source, name)), 1)
     text = f"{first}\n{source}"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     ending = None
-    if isinstance(last, ast.Expr):
+    if tree.body and isinstance(last := tree.body[-1], ast.Expr):
+        tree.body.pop()
         ending = compile(ast.Expression(last.value), name, "eval", dont_inherit=True)
     return compile(tree, name, "exec", dont_inherit=True), ending
 
@@ -88,8 +88,7 @@ class _Parser(ArgumentParser):
 
 
 def _parser() -> ArgumentParser:
-    words = "Run the cell observed."
-    parser = _Parser(prog="%%stepscope", description=words, add_help=False)
+    parser = _Parser(prog="%%stepscope", description="Run the cell observed.", add_help=False)
     add = parser.add_argument
     add("--window", type=_count, default=6, help="steps to record at kernel level (6)")
     add("--steps", type=_count, help="stop the cell after this many steps")

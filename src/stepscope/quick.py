@@ -6,11 +6,18 @@ import tempfile
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
+from stepscope.analyze.run.document import RunSummary
 from stepscope.api import load
 from stepscope.batch.document import SizeRow
+from stepscope.batch.finder import BatchFinder
+from stepscope.batch.program import BatchRequest
+from stepscope.batch.sizes import SizeMeasurement
+from stepscope.launch.observed_run import RunRequest, observe_program
+from stepscope.launch.program import Program, check_program
+from stepscope.measure.trial.folder import OUTPUT_FILE, last_output_line
 from stepscope.record.errors import StepscopeError, UsageError
+from stepscope.record.probe_options import ProbeOptions
 from stepscope.record.units import plural
 from stepscope.report.render.html.page import result_page
 from stepscope.report.render.notebook.objects import (
@@ -24,6 +31,9 @@ from stepscope.report.story.batch import batch_section
 from stepscope.report.story.blocks import Cell, Missing, Section, Story
 from stepscope.report.story.findings import gain_text
 from stepscope.report.text import safe
+from stepscope.results.load import Run
+from stepscope.store.folder import create_folder
+from stepscope.workloads.catalogue import find_workload
 
 _MOST = 3
 _LABEL = 17
@@ -51,14 +61,13 @@ class QuickProfile:
     def peak_samples_per_s(self) -> float | None:
         """Of the fastest batch size tried, else of the profile."""
         row = self._fastest()
-        rate = row.samples_per_s if row else self.run.document["steps"]["samples_per_s"]
-        return None if rate is None else float(rate)
+        return row.samples_per_s if row else self._summary.steps.samples_per_s
 
     @property
     def gpu_use(self) -> float | None:
         """Share of time the GPU was busy; None without one."""
-        gpu = self.run.document["gpu"]
-        return None if gpu is None else gpu["busy_fraction"]
+        gpu = self._summary.gpu
+        return None if gpu is None else gpu.busy_fraction
 
     @property
     def bottlenecks(self) -> list[str]:
@@ -96,27 +105,31 @@ class QuickProfile:
         lines = [safe(self.title), "", *self._figures(), ""]
         if self.batch is not None:
             lines += repr(self.batch).splitlines()
-        return "\n".join([*lines, *([f"\nreport: {self.report_file}"] if self.report_file else [])])
+        lines += [f"\nreport: {self.report_file}"] if self.report_file else []
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         return compact_html(self.story)
 
+    @property
+    def _summary(self) -> RunSummary:
+        assert isinstance(self.run.subject, Run)
+        return self.run.subject.summary
+
     def _fastest(self) -> SizeRow | None:
-        rows = () if self.batch is None else self.batch.result.curve
-        ran = [row for row in rows if row.samples_per_s]
+        ran = [row for row in self.batch.result.curve if row.samples_per_s] if self.batch else []
         return max(ran, key=lambda row: row.samples_per_s or 0.0, default=None)
 
     def _figures(self) -> list[str]:
         row, rate = self._fastest(), self.peak_samples_per_s
         at = f" at batch {row.batch:,}" if row else ""
-        best = self.optimal_batch
-        use = self.gpu_use
+        best, use = self.optimal_batch, self.gpu_use
         busy = "unknown" if use is None else f"{use:.0%} busy"
         found = [safe(one) for one in self.bottlenecks[:_MOST]] or ["none found"]
         pairs = [
             ("optimal batch", f"{best:,}" if best is not None else self.problem or "none found"),
             ("peak throughput", f"{rate:,.0f} samples/s{at}" if rate else "unknown"),
-            ("GPU use", busy if self.run.document["gpu"] else "no GPU, ran on the CPU"),
+            ("GPU use", busy if self._summary.gpu else "no GPU, ran on the CPU"),
             *zip(("bottlenecks", *[""] * _MOST), found, strict=False),
         ]
         return [f"  {name:<{_LABEL}}{safe(value)}" for name, value in pairs]
@@ -147,8 +160,6 @@ def run_quick_profile(
     `samples` per epoch (None: all). Each batch size is measured for about `seconds`, the search
     stops after `budget_s`. `show` prints the summary and, in a notebook, the dashboard.
     """
-    from stepscope.store.folder import create_folder
-
     arguments = _arguments(model_name, dataset, batch_size, device, samples)
     _check("epochs", epochs)
     folder = create_folder(None if out is None else Path(out), False, Path.cwd(), prefix="quick-")
@@ -157,10 +168,9 @@ def run_quick_profile(
     _profile((*arguments, "--epochs", str(epochs)), folder / "run")
     _say(show, "searching for the best batch size")
     batch, problem = None, None
+    wanted = BatchRequest(largest=max_batch, seconds=seconds, budget_s=budget_s)
     try:
-        batch = _search(
-            (*arguments, *_ENDLESS), folder / "batch", max_batch, seconds, budget_s, show
-        )
+        batch = _search((*arguments, *_ENDLESS), folder / "batch", wanted, show)
     except StepscopeError as error:
         problem = str(error)
     profile = QuickProfile(title, load(folder / "run"), batch, problem)
@@ -172,8 +182,6 @@ def _arguments(
     model: str, dataset: str, batch: int, device: str | None, samples: int | None
 ) -> tuple[str, ...]:
     """The arguments all processes of this profile share. Raises UsageError."""
-    from stepscope.workloads.catalogue import find_workload
-
     find_workload(model)
     if dataset not in _DATA:
         raise UsageError(f"dataset={dataset!r}: use {' or '.join(map(repr, _DATA))}")
@@ -194,11 +202,6 @@ def _check(name: str, value: int) -> None:
 
 def _profile(arguments: tuple[str, ...], folder: Path) -> None:
     """Observe the training. Raises StepscopeError with its last line of output where it fails."""
-    from stepscope.launch.observed_run import RunRequest, observe_program
-    from stepscope.launch.program import Program, check_program
-    from stepscope.measure.trial.folder import OUTPUT_FILE, last_output_line
-    from stepscope.record.probe_options import ProbeOptions
-
     folder.mkdir()
     program = Program(_PROGRAM, arguments, module=True)
     check_program(program, Path.cwd())
@@ -212,33 +215,21 @@ def _profile(arguments: tuple[str, ...], folder: Path) -> None:
 
 
 def _search(
-    arguments: tuple[str, ...],
-    folder: Path,
-    largest: int | None,
-    seconds: float,
-    budget_s: float,
-    show: bool,
-) -> Any:
-    from stepscope.batch.finder import BatchFinder
-    from stepscope.batch.program import BatchRequest
-    from stepscope.launch.program import Program
+    arguments: tuple[str, ...], folder: Path, wanted: BatchRequest, show: bool
+) -> BatchSizes:
+    def tell(size: int | None, got: SizeMeasurement | None) -> None:
+        if got is not None:
+            told = got.status.label
+            if got.ok:
+                told = f"{1e3 * len(got.sample_ms) / sum(got.sample_ms):,.0f} samples/s"
+            _say(show, f"  batch {got.batch:,}: {told}")
 
-    wanted = BatchRequest(largest=largest, seconds=seconds, budget_s=budget_s)
     with tempfile.TemporaryDirectory(prefix="stepscope-") as nothing:
         session = BatchFinder(Program(_PROGRAM, arguments, module=True), folder, Path(nothing))
-        result, interrupted = session.run(wanted, lambda size, got: _print_trial(show, size, got))
+        result, interrupted = session.run(wanted, tell)
     if interrupted:
         raise KeyboardInterrupt
     return BatchSizes(result)
-
-
-def _print_trial(show: bool, size: int | None, got: Any) -> None:
-    if got is None:
-        return
-    told = got.status.label
-    if got.ok:
-        told = f"{1e3 * len(got.sample_ms) / sum(got.sample_ms):,.0f} samples/s"
-    _say(show, f"  batch {got.batch:,}: {told}")
 
 
 def _show_profile(profile: QuickProfile, folder: Path, show: bool) -> None:
@@ -250,17 +241,12 @@ def _show_profile(profile: QuickProfile, folder: Path, show: bool) -> None:
         _say(show, f"no dashboard: {problem}")
     if show:
         print(f"\n{profile!r}")
-        if profile.report_file is not None and _in_notebook():
+        module = sys.modules.get("IPython")
+        shell = module.get_ipython() if module is not None else None
+        if profile.report_file is not None and hasattr(shell, "kernel"):  # a browser shows it
             from IPython.display import display
 
             display(profile.report())
-
-
-def _in_notebook() -> bool:
-    """Whether a browser shows what this process displays."""
-    module = sys.modules.get("IPython")
-    shell = module.get_ipython() if module is not None else None
-    return shell is not None and hasattr(shell, "kernel")
 
 
 def _say(show: bool, text: str) -> None:

@@ -1,11 +1,14 @@
 """A quick profile: the training, the best batch size, the summary and the dashboard."""
 
+import documents
+import msgspec
 import pytest
 from batch_world import World
 from story_reading import unpacked
 
 import stepscope
 from stepscope import quick
+from stepscope.analyze.run.document import GpuTotals
 from stepscope.batch.document import batch_result
 from stepscope.batch.program import BatchRequest, search_program
 from stepscope.launch.child import Outcome
@@ -103,7 +106,8 @@ def test_a_search_that_finds_nothing_leaves_the_profile(made, monkeypatch, capsy
 
 def test_gpu_use_is_the_share_of_time_it_was_busy(searched, tmp_path):
     run = stepscope.load(unpacked("too_few_workers", tmp_path))
-    run.document["gpu"] = {"busy_fraction": 0.87}
+    gpu = documents.made(GpuTotals, busy_fraction=0.87)
+    run.subject.summary = msgspec.structs.replace(run.subject.summary, gpu=gpu)
     profile = QuickProfile("mlp on synthetic, batch 64", run, searched)
     assert profile.gpu_use == 0.87
     assert "GPU use          87% busy" in repr(profile)
@@ -132,7 +136,7 @@ def test_a_training_that_fails_is_told_in_its_own_words(tmp_path, monkeypatch):
         request.output.write_text("starting\ntrain: cifar10 is not in /data: put it there\n")
         return Outcome(2, None, False, 0, 1, 1)
 
-    monkeypatch.setattr("stepscope.launch.observed_run.observe_program", observe)
+    monkeypatch.setattr("stepscope.quick.observe_program", observe)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(StepscopeError, match=r"^cifar10 is not in /data: put it there$"):
         stepscope.run_quick_profile(show=False)

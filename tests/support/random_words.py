@@ -17,7 +17,7 @@ from stepscope.fixes.registry import all_fixes
 from stepscope.measure.trial.record import Trial
 from stepscope.record import fix_words
 from stepscope.record.finding import Finding
-from stepscope.record.fix import Reason, Target
+from stepscope.record.fix import DataChange, Reason, Target, TraitKind
 
 _TRAPS = (
     "order",
@@ -90,10 +90,6 @@ class RandomWords:
         )
 
 
-_TABLES = ("_DATA", "_TRAITS", "_OPEN")
-"""Sentences that `fix_words` keeps for all fixes."""
-
-
 def declared(kind: type) -> list[Any]:
     """All reasons or targets with words, wherever a fix declares them."""
     all_fixes()
@@ -106,9 +102,10 @@ def replace_all_words(some: RandomWords, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(findings, "all_rules", lambda: (rules, []))
     failure = Trial.failure.fget
     monkeypatch.setattr(Trial, "failure", property(lambda trial: some(failure(trial))))
-    for name in _TABLES:
-        table = {key: some(text) for key, text in getattr(fix_words, name).items()}
-        monkeypatch.setattr(fix_words, name, table)
+    opened = {key: some(text) for key, text in fix_words._OPEN.items()}
+    monkeypatch.setattr(fix_words, "_OPEN", opened)
+    for member in (*DataChange, *TraitKind):
+        monkeypatch.setattr(member, "words", some(member.words))
     for fix in all_fixes():
         for name in ("title", "missing", "effort"):
             if isinstance(getattr(fix, name), str):

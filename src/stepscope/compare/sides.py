@@ -1,4 +1,4 @@
-"""What can be compared: a side is one result, with the speeds, phases, amounts, settings and machine
+"""What can be compared: a side is one result, with the speeds, phases, memory, settings and machine
 that the document of its kind tells.
 """
 

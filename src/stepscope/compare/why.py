@@ -92,9 +92,7 @@ def _place(frame: str) -> CallSite | None:
 
 
 def _phase_causes(
-    phases: Sequence[PhaseChange],
-    work: Sequence[WorkChange],
-    settings: Sequence[SettingDifference],
+    phases: Sequence[PhaseChange], work: Sequence[WorkChange], settings: Sequence[SettingDifference]
 ) -> Iterator[Cause]:
     whole = sum(phase.base_ms for phase in phases) or 1.0
     for phase in phases:

@@ -1,6 +1,7 @@
 """Typed records that are cheap to declare: the probe imports them into the user's program."""
 
-from typing import Any, ClassVar, NotRequired, Self, dataclass_transform, get_origin, get_type_hints
+import typing
+from typing import Any, ClassVar, NotRequired, Self, TypedDict, dataclass_transform
 
 
 @dataclass_transform(kw_only_default=True)
@@ -45,14 +46,12 @@ _shapes: dict[type[Record], Any] = {}
 
 def _shape(cls: type[Record]) -> Any:
     """The same fields as a TypedDict, which keeps absent ones absent."""
-    from typing import TypedDict
-
     if cls in _shapes:
         return _shapes[cls]
     fields = {
         name: NotRequired[hint] if hasattr(cls, name) else hint
-        for name, hint in get_type_hints(cls).items()
-        if get_origin(hint) is not ClassVar
+        for name, hint in typing.get_type_hints(cls).items()
+        if typing.get_origin(hint) is not ClassVar
     }
     _shapes[cls] = TypedDict(cls.__name__, fields)  # type: ignore[operator]
     return _shapes[cls]

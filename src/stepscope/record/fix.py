@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Self
 
+from stepscope.record.kinds import WordedEnum
+
 
 class FixKind(StrEnum):
     """What a fix may change: nothing, rounding and random draws, or training itself."""
@@ -59,48 +61,43 @@ class Reason:
     """As in `Target`."""
 
 
-class DataChange(StrEnum):
+class DataChange(WordedEnum):
     """What batches may have otherwise."""
 
-    DRAWS = "draws"
-    ORDER = "order"
-    SAMPLES = "samples"
-    SHUFFLES = "shuffles"
-    ROUNDING = "rounding"
+    DRAWS = "draws", "other random draws"
+    ORDER = "order", "samples come in another order"
+    SAMPLES = "samples", "other samples"
+    SHUFFLES = "shuffles", "other shuffles"
+    ROUNDING = "rounding", "other rounding"
 
 
-class TraitKind(StrEnum):
-    """What code that makes samples was seen to do."""
+class TraitKind(WordedEnum):
+    """What code that makes samples was seen to do; `record.fix_words.trait_words` fills it in."""
 
-    USES = "uses"
-    HOLDS = "holds"
-    RUNS = "runs"
-    SETS = "sets"
-    ITERATES = "iterates"
-    OPEN_FILE = "open_file"
-    NAMES_GPU = "names_gpu"
-    HOLDS_GPU_TENSORS = "holds_gpu_tensors"
-    MOVES_TO_GPU = "moves_to_gpu"
-    ASKS_WORKER = "asks_worker"
-    SAMPLER_SHARES_GENERATOR = "sampler_shares_generator"
-    SAMPLER_MAY_DRAW = "sampler_may_draw"
-    EPOCH_LEFT_EARLY = "epoch_left_early"
-    UNKNOWN_NAME = "unknown_name"
-    UNKNOWN_CLASS = "unknown_class"
-    TOO_LARGE = "too_large"
-    TOO_MUCH_CODE = "too_much_code"
-    UNREADABLE = "unreadable"
-
-
-@dataclass(frozen=True, slots=True)
-class SourceLine:
-    """A line of the user's code, as the user names the file."""
-
-    file: str
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
+    USES = "uses", "`{code}`{at}"
+    HOLDS = "holds", "it holds a {code}"
+    RUNS = "runs", "it runs a {code}"
+    SETS = "sets", "`{code}` is set{at}"
+    ITERATES = "iterates", "it holds a {code}, which goes on from sample to sample"
+    OPEN_FILE = "open_file", "{library}"
+    NAMES_GPU = "names_gpu", "names the GPU{in_code}"
+    HOLDS_GPU_TENSORS = "holds_gpu_tensors", "holds tensors on the GPU"
+    MOVES_TO_GPU = "moves_to_gpu", "moves data to the GPU (`{code}`{at})"
+    ASKS_WORKER = "asks_worker", "the dataset asks which worker it runs in"
+    SAMPLER_SHARES_GENERATOR = (
+        "sampler_shares_generator",
+        "the sampler draws from the program's own generator",
+    )
+    SAMPLER_MAY_DRAW = "sampler_may_draw", "the sampler may draw as it goes: {because}"
+    EPOCH_LEFT_EARLY = (
+        "epoch_left_early",
+        "the loop leaves epochs early, when the loader's generator has been read ahead",
+    )
+    UNKNOWN_NAME = "unknown_name", "`{code}`{at} is not known"
+    UNKNOWN_CLASS = "unknown_class", "what {code} does is not known"
+    TOO_LARGE = "too_large", "it is too large to look through"
+    TOO_MUCH_CODE = "too_much_code", "there is too much code to look through"
+    UNREADABLE = "unreadable", "looking through it failed ({code})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,21 +105,32 @@ class _Record:
     """As JSON, without the fields at their default, and back."""
 
     def to_json(self) -> dict[str, Any]:
-        values = {one.name: (getattr(self, one.name), one) for one in fields(self) if one.compare}
         return {
-            name: _plain(value) for name, (value, one) in values.items() if value != one.default
+            one.name: _plain(value)
+            for one in fields(self)
+            if one.compare and (value := getattr(self, one.name)) != one.default
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], text: str | None = None) -> Self:
         """`text` is the sentence kept beside a record."""
         known = {one.name for one in fields(cls)}
-        values = {
-            name: _TYPES[name](value) if name in _TYPES and value is not None else value
-            for name, value in {**data, "text": text}.items()
-            if name in known
-        }
+        values = {name: value for name, value in {**data, "text": text}.items() if name in known}
+        for name in values.keys() & _TYPES.keys():
+            if values[name] is not None:
+                values[name] = _TYPES[name](values[name])
         return cls(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine(_Record):
+    """A line of the user's code, as the user names the file."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,10 +282,9 @@ def fix_outcomes(facts: Iterable[Any], asked: Iterable[str] = ()) -> list[FixOut
     for text in asked:
         name, _, value = text.partition("=")
         if name not in requested:
-            reasons = (NotApplied(NO_TORCH),)
-            found.append(
-                FixOutcome(name, value or None, FixState.NOT_APPLICABLE, not_applied=reasons)
-            )
+            why = (NotApplied(NO_TORCH),)
+            missed = FixOutcome(name, value or None, FixState.NOT_APPLICABLE, not_applied=why)
+            found.append(missed)
     return found
 
 
@@ -306,13 +313,7 @@ def _outcome(fact: Mapping[str, Any], records: list[Applied | NotApplied]) -> Fi
 def _plain(value: Any) -> Any:
     if isinstance(value, Target | Reason):
         return value.id
-    if isinstance(value, SourceLine):
-        return {"file": value.file, "line": value.line}
     return value.to_json() if isinstance(value, _Record) else value
-
-
-def _source_line(data: Mapping[str, Any]) -> SourceLine:
-    return SourceLine(data["file"], data["line"])
 
 
 _KINDS: dict[FixState, type[Applied | NotApplied]] = {
@@ -326,9 +327,9 @@ _UNTYPED = {"target": "other", "reason": "other"}
 _TYPES: dict[str, Any] = {
     "target": Target,
     "reason": Reason,
-    "place": _source_line,
-    "overrides": _source_line,
-    "raised": _source_line,
+    "place": SourceLine.from_json,
+    "overrides": SourceLine.from_json,
+    "raised": SourceLine.from_json,
     "varies": Variation.from_json,
     "data": DataChange,
     "kind": FixKind,

@@ -22,35 +22,6 @@ from stepscope.record.fix import (
 )
 from stepscope.record.units import format_bytes
 
-_DATA: Final = {
-    DataChange.DRAWS: "other random draws",
-    DataChange.ORDER: "samples come in another order",
-    DataChange.SAMPLES: "other samples",
-    DataChange.SHUFFLES: "other shuffles",
-    DataChange.ROUNDING: "other rounding",
-}
-_TRAITS: Final = {
-    TraitKind.USES: "`{code}`{at}",
-    TraitKind.HOLDS: "it holds a {code}",
-    TraitKind.RUNS: "it runs a {code}",
-    TraitKind.SETS: "`{code}` is set{at}",
-    TraitKind.ITERATES: "it holds a {code}, which goes on from sample to sample",
-    TraitKind.OPEN_FILE: "{library}",
-    TraitKind.NAMES_GPU: "names the GPU{in_code}",
-    TraitKind.HOLDS_GPU_TENSORS: "holds tensors on the GPU",
-    TraitKind.MOVES_TO_GPU: "moves data to the GPU (`{code}`{at})",
-    TraitKind.ASKS_WORKER: "the dataset asks which worker it runs in",
-    TraitKind.SAMPLER_SHARES_GENERATOR: "the sampler draws from the program's own generator",
-    TraitKind.SAMPLER_MAY_DRAW: "the sampler may draw as it goes: {because}",
-    TraitKind.EPOCH_LEFT_EARLY: (
-        "the loop leaves epochs early, when the loader's generator has been read ahead"
-    ),
-    TraitKind.UNKNOWN_NAME: "`{code}`{at} is not known",
-    TraitKind.UNKNOWN_CLASS: "what {code} does is not known",
-    TraitKind.TOO_LARGE: "it is too large to look through",
-    TraitKind.TOO_MUCH_CODE: "there is too much code to look through",
-    TraitKind.UNREADABLE: "looking through it failed ({code})",
-}
 _SAMPLER: Final = (TraitKind.SAMPLER_SHARES_GENERATOR, TraitKind.SAMPLER_MAY_DRAW)
 _OPEN: Final = {
     "h5py": "an open HDF5 file",
@@ -104,7 +75,7 @@ def reason_words(one: FixOutcome) -> list[str]:
 def trait_words(one: Trait) -> str:
     """What was seen in code that makes samples."""
     inside = f" ({one.code!r})" if one.code else f" in {one.file}" if one.file else ""
-    return _TRAITS[one.what].format(
+    return one.what.words.format(
         code=one.code,
         at=_at(one.place),
         in_code=inside,
@@ -131,11 +102,11 @@ def outcome_json(one: FixOutcome) -> dict[str, object]:
 def variation_words(one: Variation) -> str:
     """What batches have otherwise, and why."""
     if one.data == DataChange.ORDER or one.because is None:
-        return _DATA[one.data]
+        return one.data.words
     reason = trait_words(one.because)
     if one.because.what in _SAMPLER:
         return reason
-    text = f"{'' if one.certain else 'perhaps '}{_DATA[one.data]}: {reason}"
+    text = f"{'' if one.certain else 'perhaps '}{one.data.words}: {reason}"
     return f"{text} runs on one thread in a worker" if one.data == DataChange.ROUNDING else text
 
 

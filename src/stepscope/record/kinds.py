@@ -1,6 +1,19 @@
 """Kinds that documents name by a word and that more than one layer tells apart."""
 
 from enum import StrEnum
+from typing import Self
+
+
+class WordedEnum(StrEnum):
+    """Members have their value and the words that say it, as a template: `NAME = value, words`."""
+
+    words: str
+
+    def __new__(cls, value: str, words: str) -> Self:
+        made = str.__new__(cls, value)
+        made._value_ = value
+        made.words = words
+        return made
 
 
 class HostWait(StrEnum):

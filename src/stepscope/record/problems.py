@@ -3,63 +3,49 @@
 The kind and its detail travel; `Problem.text` is the one place that makes words of them.
 """
 
-from enum import StrEnum
-
 from stepscope.record.fields import Record
+from stepscope.record.kinds import WordedEnum
 
 
-class ProblemKind(StrEnum):
+class ProblemKind(WordedEnum):
     """What was lost. The program itself went on."""
 
-    NOT_OBSERVED = "not_observed"
-    RECORDING_STOPPED = "recording_stopped"
-    NO_WINDOW = "no_window"
-    TRACE_LOST = "trace_lost"
-    NO_NVTX = "no_nvtx"
-    NO_MEMORY_HISTORY = "no_memory_history"
-    NOT_PERTURBED = "not_perturbed"
-    NO_GRADIENT_NORM = "no_gradient_norm"
-    NO_OUTPUTS = "no_outputs"
-    NOT_SAMPLED = "not_sampled"
-    SAMPLING_STOPPED = "sampling_stopped"
-    STACKS_DENIED = "stacks_denied"
-    STACKS_FAILED = "stacks_failed"
-    STACKS_TIMED_OUT = "stacks_timed_out"
-    TOO_SHORT_FOR_STACKS = "too_short_for_stacks"
-    NO_SOURCES = "no_sources"
-    NO_MEMORY_LINES = "no_memory_lines"
-    CHILDREN_NOT_OBSERVED = "children_not_observed"
-    NO_STEPS = "no_steps"
-    NO_TORCH = "no_torch"
-    OTHER = "other"
+    NOT_OBSERVED = "not_observed", "not observed: {}"
+    RECORDING_STOPPED = "recording_stopped", "recording stopped after an internal error: {}"
+    NO_WINDOW = "no_window", "kernel window failed to start: {}"
+    TRACE_LOST = "trace_lost", "could not write the kernel trace: {}"
+    NO_NVTX = "no_nvtx", "--nvtx needs a CUDA build of torch: no ranges"
+    NO_MEMORY_HISTORY = "no_memory_history", "could not record CUDA's memory history: {}"
+    NOT_PERTURBED = "not_perturbed", "could not perturb the weights: {}"
+    NO_GRADIENT_NORM = "no_gradient_norm", "no gradient norms: {}"
+    NO_OUTPUTS = "no_outputs", "could not keep outputs: {}"
+    NOT_SAMPLED = "not_sampled", "machine not sampled: {}"
+    SAMPLING_STOPPED = "sampling_stopped", "machine sampling stopped early: {}"
+    STACKS_DENIED = (
+        "stacks_denied",
+        "py-spy: permission denied (ptrace). Run as root, add --cap-add SYS_PTRACE to the"
+        " container, or set kernel.yama.ptrace_scope=0",
+    )
+    STACKS_FAILED = "stacks_failed", "py-spy failed: {}"
+    STACKS_TIMED_OUT = "stacks_timed_out", "py-spy timed out; no Python stacks recorded"
+    TOO_SHORT_FOR_STACKS = (
+        "too_short_for_stacks",
+        "py-spy saw no Python code: the program was too short",
+    )
+    NO_SOURCES = "no_sources", "could not save source lines: {}"
+    NO_MEMORY_LINES = "no_memory_lines", "no memory lines: {}"
+    CHILDREN_NOT_OBSERVED = (
+        "children_not_observed",
+        "not observed: {count} child process{es} ({})",
+    )
+    NO_STEPS = (
+        "no_steps",
+        "no steps seen: no optimizer, model or DataLoader was called."
+        " Call stepscope.step() once per iteration.",
+    )
+    NO_TORCH = "no_torch", "no steps seen: the program did not import torch"
+    OTHER = "other", "{}"
     """Recorded as a sentence by an earlier version."""
-
-
-_TEXTS = {
-    ProblemKind.NOT_OBSERVED: "not observed: {}",
-    ProblemKind.RECORDING_STOPPED: "recording stopped after an internal error: {}",
-    ProblemKind.NO_WINDOW: "kernel window failed to start: {}",
-    ProblemKind.TRACE_LOST: "could not write the kernel trace: {}",
-    ProblemKind.NO_NVTX: "--nvtx needs a CUDA build of torch: no ranges",
-    ProblemKind.NO_MEMORY_HISTORY: "could not record CUDA's memory history: {}",
-    ProblemKind.NOT_PERTURBED: "could not perturb the weights: {}",
-    ProblemKind.NO_GRADIENT_NORM: "no gradient norms: {}",
-    ProblemKind.NO_OUTPUTS: "could not keep outputs: {}",
-    ProblemKind.NOT_SAMPLED: "machine not sampled: {}",
-    ProblemKind.SAMPLING_STOPPED: "machine sampling stopped early: {}",
-    ProblemKind.STACKS_DENIED: "py-spy: permission denied (ptrace). Run as root, add"
-    " --cap-add SYS_PTRACE to the container, or set kernel.yama.ptrace_scope=0",
-    ProblemKind.STACKS_FAILED: "py-spy failed: {}",
-    ProblemKind.STACKS_TIMED_OUT: "py-spy timed out; no Python stacks recorded",
-    ProblemKind.TOO_SHORT_FOR_STACKS: "py-spy saw no Python code: the program was too short",
-    ProblemKind.NO_SOURCES: "could not save source lines: {}",
-    ProblemKind.NO_MEMORY_LINES: "no memory lines: {}",
-    ProblemKind.CHILDREN_NOT_OBSERVED: "not observed: {count} child process{es} ({})",
-    ProblemKind.NO_STEPS: "no steps seen: no optimizer, model or DataLoader was called."
-    " Call stepscope.step() once per iteration.",
-    ProblemKind.NO_TORCH: "no steps seen: the program did not import torch",
-    ProblemKind.OTHER: "{}",
-}
 
 
 class Problem(Record):
@@ -73,4 +59,4 @@ class Problem(Record):
     def text(self) -> str:
         """One line for the user."""
         plural = "" if self.count == 1 else "es"
-        return _TEXTS[self.kind].format(self.detail, count=self.count, es=plural)
+        return self.kind.words.format(self.detail, count=self.count, es=plural)

@@ -129,19 +129,18 @@ class RejectState(StrEnum):
 
 
 _STATES: dict[str, RejectState] = {
+    RejectReason.NO_DATA: RejectState.NOT_BETTER,
+    RejectReason.SLOWER_AT_ONCE: RejectState.NOT_BETTER,
+    RejectReason.WITHIN_NOISE: RejectState.NOT_BETTER,
+    RejectReason.NOT_CLEAR: RejectState.NOT_BETTER,
+    RejectReason.NOT_BETTER: RejectState.NOT_BETTER,
+    RejectReason.TOO_SLOW: RejectState.NOT_BETTER,
     RejectReason.OBSERVED_KIND: RejectState.NOT_ALLOWED,
     RejectReason.UNSETTLED: RejectState.UNSETTLED,
     RejectReason.DIFFERS: RejectState.DIFFERS,
     RejectReason.REPLACED: RejectState.REPLACED,
     RejectReason.DROPPED: RejectState.DROPPED,
-    **dict.fromkeys(
-        (
-            RejectReason.NO_DATA, RejectReason.SLOWER_AT_ONCE, RejectReason.WITHIN_NOISE,
-            RejectReason.NOT_CLEAR, RejectReason.NOT_BETTER, RejectReason.TOO_SLOW,
-        ),
-        RejectState.NOT_BETTER,
-    ),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True)

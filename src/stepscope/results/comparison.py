@@ -150,13 +150,9 @@ class Setting(Struct, frozen=True):
     """The model's class name."""
 
 
-class SettingDifference(Struct, frozen=True):
+class SettingDifference(Setting, frozen=True, kw_only=True):
     """A setting with two values; None where a side does not have it."""
 
-    part: SettingPart
-    key: str
-    index: int
-    owner: str
     base: SettingValue
     other: SettingValue
 

@@ -59,6 +59,9 @@ class LoadedResult:
     @cached_property
     def document(self) -> ResultDocument:
         """What the kind's `--json` prints. Raises StepscopeError where it cannot be read."""
+        return self._document()
+
+    def _document(self) -> ResultDocument:
         raise NotImplementedError
 
     @cached_property
@@ -132,8 +135,7 @@ class Run(LoadedResult):
                 (records.folder / WINDOW_CACHE).write_bytes(msgspec.json.encode(records.windows))
         return found
 
-    @cached_property
-    def document(self) -> ResultDocument:
+    def _document(self) -> ResultDocument:
         found: ResultDocument = to_json(self.summary)
         return found
 
@@ -179,8 +181,7 @@ class Trace(LoadedResult):
         """As it was recorded. Raises StepscopeError."""
         return open_trace(self._path) if self._recorded is None else self._recorded
 
-    @cached_property
-    def document(self) -> ResultDocument:
+    def _document(self) -> ResultDocument:
         from stepscope.diagnose.findings import with_trace_findings
 
         found: ResultDocument = to_json(with_trace_findings(self.analysis, self.recording))
@@ -217,8 +218,7 @@ class Ranks(LoadedResult):
         """In order of rank. Raises StepscopeError where none can be read."""
         return open_ranks(self._folder) if self._recorded is None else self._recorded
 
-    @cached_property
-    def document(self) -> ResultDocument:
+    def _document(self) -> ResultDocument:
         from stepscope.hardware.ceiling_cache import known_ceilings
 
         document: ResultDocument = to_json(analyze_ranks(self.timelines, known_ceilings()))
@@ -238,8 +238,7 @@ class StoredResult(LoadedResult):
         super().__init__(folder.name, folder)
         self._path = path
 
-    @cached_property
-    def document(self) -> ResultDocument:
+    def _document(self) -> ResultDocument:
         try:
             found = json.loads(self._path.read_bytes())
         except (OSError, ValueError) as problem:
@@ -318,10 +317,10 @@ def _find(what: str | Path | None, cwd: Path) -> LoadedResult:
                 return kind(folder / kind.file)
     if path.is_file():
         return _file(path)
-    if path.is_dir() and not (path / RUN_FILE).exists():
-        if any(file.name.endswith(TRACE_ENDINGS) for file in path.iterdir()):
-            files = trace_files(path)
-            return Trace(files[0]) if len(files) == 1 else Ranks(path)
+    inside = path.iterdir() if path.is_dir() and not (path / RUN_FILE).exists() else ()
+    if any(file.name.endswith(TRACE_ENDINGS) for file in inside):
+        files = trace_files(path)
+        return Trace(files[0]) if len(files) == 1 else Ranks(path)
     return Run(find_run(str(what), cwd))
 
 

@@ -70,8 +70,8 @@ class NameReplacements:
 
 
 _GONE: Final[dict[str, Any]] = {
-    **dict.fromkeys(("argv", "edits", "by_hand"), []),
-    **dict.fromkeys(("environment", "tools", "variables"), {}),
+    **{name: [] for name in ("argv", "edits", "by_hand")},
+    **{name: {} for name in ("environment", "tools", "variables")},
     **dict.fromkeys(("edit", "git", "uuid", "serial", "pci_bus_id")),
 }
 """What stands in their place, wherever they are."""
