@@ -101,6 +101,7 @@ def test_fixes_alone_and_in_sets_do_what_they_say_on_a_gpu(program: str) -> None
     assert faults(run_cells(ready(program), sets, how)) == ""
 
 
+@pytest.mark.slow
 def test_cells_that_time_ran_out_for_are_not_run() -> None:
     (cell,) = run_cells("decoder", [("tf32=on", "pin")], How(seconds=-1.0, one_stage=True))
     assert cell == Cell("decoder", ("tf32=on", "pin"), "not run", "there was no time left for it")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def observed(once: "Once") -> "Observed":
     """A run with a child by subprocess, one by torch's spawn and one by multiprocessing's."""
-    return once("children", lambda bench: bench.run("own_children.py"))
+    return once("children", lambda bench: bench.run("own_children.py", forked=True))
 
 
 def test_the_program_does_what_it_always_did(observed: "Observed") -> None:

@@ -5,18 +5,23 @@ import subprocess
 import sys
 
 
-def train():
+def train(by_hand=True):
+    """The last of three losses. Children update by hand: an optimizer imports for seconds."""
     import torch
-    from torch import nn
 
     torch.manual_seed(0)
-    model = nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model = torch.nn.Linear(4, 1)
+    optimizer = None if by_hand else torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(3):
         loss = model(torch.randn(8, 4)).square().mean()
-        optimizer.zero_grad()
+        model.zero_grad()
         loss.backward()
-        optimizer.step()
+        if optimizer is not None:
+            optimizer.step()
+            continue
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(parameter.grad, alpha=-0.1)
     return loss.item()
 
 
@@ -26,7 +31,7 @@ def work(rank):
 
 if __name__ == "__main__":
     name = "main" if len(sys.argv) == 1 else sys.argv[1]
-    print(name, train(), flush=True)
+    print(name, train(by_hand=name != "main"), flush=True)
     if name == "main":
         import torch.multiprocessing
 
