@@ -6,25 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.analyze.timeline.attribution import (
-    CATEGORIES,
-    event_categories,
-    is_operator,
-    nearest,
-)
-from stepscope.analyze.timeline.host_threads import (
-    ByThread,
-    backward_threads,
-    calling_thread,
-    main_thread,
-)
-from stepscope.analyze.timeline.idle import (
-    IDLE_CAUSES,
-    HostWaits,
-    IdlePieces,
-    find_gaps,
-    find_idle_causes,
-)
+from stepscope.analyze.timeline import attribution, host_threads, idle
 from stepscope.analyze.timeline.intervals import DeviceWork, device_of_events
 from stepscope.analyze.timeline.memory import memory_use
 from stepscope.analyze.timeline.names import blocking_calls
@@ -128,11 +110,11 @@ def step_track(steps: RecordedSteps, words: TimelineText) -> Track | None:
 
 def phase_track(timeline: Timeline, words: TimelineText) -> Track | None:
     """Marks of the same phase that follow each other count as one; None without any."""
-    host, caller = timeline.host, calling_thread(timeline)
+    host, caller = timeline.host, host_threads.calling_thread(timeline)
     if caller == NOTHING:
         return None
     phase = _phase_of_events(timeline)
-    threads = backward_threads(timeline)
+    threads = host_threads.backward_threads(timeline)
     threads[caller] = True
     rows = np.flatnonzero((phase != NOTHING) & threads[host.thread])
     if not len(rows):
@@ -159,8 +141,8 @@ def _phase_of_events(timeline: Timeline) -> Column:
     for phase, beginning in _MARKS:
         if len(host):
             told[timeline.named(beginning)[host.name] & (host.name >= 0)] = phases.index(phase)
-    operators = is_operator(timeline)
-    inside = nearest(host.parent, (told != NOTHING) | operators)[host.parent] != NOTHING
+    operators = attribution.is_operator(timeline)
+    inside = attribution.nearest(host.parent, (told != NOTHING) | operators)[host.parent] != NOTHING
     told[operators & (told == NOTHING)] = phases.index("forward")
     told[inside] = NOTHING
     return told
@@ -198,10 +180,10 @@ def device_tracks(timeline: Timeline, words: TimelineText) -> list[Track]:
     events, owners = timeline.device, device_of_events(timeline)
     if not len(events):
         return []
-    kinds = event_categories(timeline).astype(np.int64)
-    kinds[events.kind == DeviceKind.SET] = len(CATEGORIES)
+    kinds = attribution.event_categories(timeline).astype(np.int64)
+    kinds[events.kind == DeviceKind.SET] = len(attribution.CATEGORIES)
     names = words.names.numbers(timeline.names, events.name)
-    categories = words.categories.numbers([*CATEGORIES, "set"], kinds)
+    categories = words.categories.numbers([*attribution.CATEGORIES, "set"], kinds)
     details = _details(timeline, words)
     kernel, tracks = events.kind == DeviceKind.KERNEL, list[Track]()
 
@@ -274,14 +256,14 @@ _MOST_THREADS = 64  # threads with a track of their own
 
 def host_tracks(timeline: Timeline, words: TimelineText) -> tuple[list[Track], int]:
     """The tracks, and how many events of further threads have none."""
-    host, by_thread = timeline.host, ByThread(timeline)
+    host, by_thread = timeline.host, host_threads.ByThread(timeline)
     names = words.names.numbers(timeline.names, host.name)
     category = words.categories.numbers(list(_HOST_KINDS), host.kind.astype(np.int64))
     shapes = [_shape_words(one.dims, one.types) for one in timeline.shapes]
     detail = words.details.numbers(shapes, host.shapes)
     empty = words.details.number("")
     detail[detail == empty] = -1
-    caller = calling_thread(timeline)
+    caller = host_threads.calling_thread(timeline)
     counts = np.bincount(host.thread, minlength=len(timeline.threads))
     order = sorted(np.flatnonzero(counts).tolist(), key=lambda one: (one != caller, -counts[one]))
     tracks = []
@@ -300,24 +282,26 @@ def idle_tracks(
 ) -> list[Track]:
     """One per device that did anything: the pieces whose sums `analyze` prints."""
     blocking = blocking_calls(timeline)
-    waits, main = HostWaits(timeline, blocking), main_thread(timeline)
+    waits, main = idle.HostWaits(timeline, blocking), host_threads.main_thread(timeline)
     start, end = steps.steps[0].start_ns, steps.steps[-1].end_ns
     tracks = []
     for one in work:
-        gaps = find_gaps(timeline, one, start, end, main)
-        pieces = find_idle_causes(timeline, one, gaps, blocking, waits, main)
+        gaps = idle.find_gaps(timeline, one, start, end, main)
+        pieces = idle.find_idle_causes(timeline, one, gaps, blocking, waits, main)
         if len(pieces.start):
             tracks.append(_idle_track(timeline, one.device, pieces, words))
     return tracks
 
 
-def _idle_track(timeline: Timeline, device: int, pieces: IdlePieces, words: TimelineText) -> Track:
+def _idle_track(
+    timeline: Timeline, device: int, pieces: idle.IdlePieces, words: TimelineText
+) -> Track:
     """Touching pieces with the same cause and the same call to blame are one."""
     same = (pieces.cause[1:] == pieces.cause[:-1]) & (pieces.event[1:] == pieces.event[:-1])
     first = np.concatenate(([True], ~same | (pieces.start[1:] != pieces.end[:-1])))
     last = np.concatenate((first[1:], [True]))
     start, cause = pieces.start[first], pieces.cause[first]
-    causes = [f"idle: {cause.replace('_', ' ')}" for cause in IDLE_CAUSES]
+    causes = [f"idle: {cause.replace('_', ' ')}" for cause in idle.IDLE_CAUSES]
     names, categories = words.names.numbers(causes, cause), words.categories.numbers(causes, cause)
     blamed = np.append(timeline.host.name, NOTHING)[pieces.event[first].astype(np.int64)]
     detail = words.details.numbers(timeline.names, blamed)

@@ -8,6 +8,7 @@ import numpy as np
 
 from stepscope.record.privacy import MASK
 from stepscope.record.units import format_duration
+from stepscope.report.story import summary
 from stepscope.report.story.blocks import (
     Axis,
     Block,
@@ -44,14 +45,6 @@ from stepscope.report.story.phrases import (
 )
 from stepscope.report.story.run import resources
 from stepscope.report.story.series import downsample_note, downsampled_indices, step_histogram
-from stepscope.report.story.summary import (
-    environment_section,
-    findings_lead,
-    run_subtitle,
-    run_summary,
-    run_verdict,
-    summary_blocks,
-)
 from stepscope.report.story.trace.kernels import kernels_section
 from stepscope.report.story.trace.recording import communication_sections, idle_blocks
 from stepscope.report.story.trace.story import (
@@ -232,9 +225,9 @@ def story_of_run(subject: LoadedResult) -> Story:
     if idle:
         idle.append(Paragraph("In the recorded steps; recording slows the host down."))
     sections = [
-        run_summary(document),
+        summary.run_summary(document),
         _step(document, tables),
-        findings_lead(document, findings_section(document, timeline, sources, undiagnosed)),
+        summary.findings_lead(document, findings_section(document, timeline, sources, undiagnosed)),
         *([Section("idle", "Why the GPU is idle", tuple(idle), Weight.DETAIL)] if idle else []),
         _whole_run(document),
         window_section(analysed, trace, stretched=True)
@@ -248,13 +241,13 @@ def story_of_run(subject: LoadedResult) -> Story:
         resources.machine_section(document, tables),
         _losses_section(document),
         *answers_sections(document),
-        environment_section(document),
+        summary.environment_section(document),
         quality_section(analysed, document["problems"]),
     ]
     return Story(
         title=display_path(document["run"]["program"], document["run"]["program"]),
-        verdict=run_verdict(document),
-        subtitle=run_subtitle(document),
+        verdict=summary.run_verdict(document),
+        subtitle=summary.run_subtitle(document),
         sections=tuple(sections),
         kind="run",
         next=_next_commands(document),
@@ -271,14 +264,14 @@ def run_screen(subject: LoadedResult) -> Story:
     document = subject.document
     found, steps = document.get("findings"), document["steps"]["count"]
     top: list[Block] = [Paragraph(f"note: {one}", tone=Tone.WARN) for one in document["problems"]]
-    top += [one for one in summary_blocks(document) if steps or not isinstance(one, Facts)]
+    top += [one for one in summary.summary_blocks(document) if steps or not isinstance(one, Facts)]
     lead: list[Block] = [_phases_chart(document)] if steps else []
     if steps and found == []:
         lead.append(Paragraph(NO_BOTTLENECK, tone=Tone.GOOD))
     sections = [Section("summary", "", tuple(top)), Section("step", "", tuple(lead))]
     if found:
         cards = findings_section(document, None, {}, None)
-        sections.append(findings_lead(document, cards, short=True))
+        sections.append(summary.findings_lead(document, cards, short=True))
     elif steps:
         waits = [one for one in document["syncs"] if one["lost_ms"] > 0.02 * steps][:3]
         rest = (*_sinks(document), *_waits(document, waits), *_idle_causes(document))
@@ -289,7 +282,7 @@ def run_screen(subject: LoadedResult) -> Story:
     few = tuple(replace(one, rows=one.rows[:_FEW]) for one in tables)
     sections.append(Section("lines", "", few))
     return Story(
-        subtitle=run_subtitle(document, dated=False),
+        subtitle=summary.run_subtitle(document, dated=False),
         sections=tuple(replace(part, weight=Weight.LEAD) for part in sections),
         kind="run",
         next=_next_commands(document),
