@@ -199,11 +199,9 @@ def _command(one: Document, document: Document) -> str:
     if one["fix"] is None:
         return ""
     options = fix_options(_fix_argument(fix) for fix in (one["fix"], *one["also"]))
-    return (
-        rerun_command(document, options)
-        if "run" in document
-        else f"stepscope run {options} PROGRAM"
-    )
+    if "run" in document:
+        return rerun_command(document, options)
+    return f"stepscope run {options} PROGRAM"
 
 
 def _excerpt(one: Document, sources: SourceLines, program: str | None) -> Excerpt | None:

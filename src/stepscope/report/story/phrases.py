@@ -103,6 +103,11 @@ def display_location(file: str | None, line: int | None, program: str | None = N
     return name if line is None else f"{name}:{line}"
 
 
+def location_of(one: Document, program: str | None = None) -> str:
+    """The same of a document that has a `file` and a `line`, where they are known."""
+    return display_location(one.get("file"), one.get("line"), program)
+
+
 def command_line(run: Document) -> str:
     """The program with its arguments as a shell takes them; `-m module` stays two words."""
     program = str(run["program"])

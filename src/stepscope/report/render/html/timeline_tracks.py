@@ -13,7 +13,7 @@ from stepscope.analyze.timeline.names import blocking_calls
 from stepscope.analyze.timeline.steps import RecordedSteps
 from stepscope.record.timeline import NOTHING, Column, DeviceKind, Geometry, Timeline
 from stepscope.record.units import format_bytes
-from stepscope.report.story.phrases import PHASE_NAMES
+from stepscope.report.story.phrases import PHASE_NAMES, joined
 from stepscope.report.text import keep_start, one_line
 
 _HOST_KINDS = ("operator", "annotation", "Python", "runtime call", "profiler")
@@ -221,18 +221,13 @@ def _details(timeline: Timeline, words: TimelineText) -> Column:
 
 def _geometry(one: Geometry) -> str:
     """`grid 98×1×1 · block 256×1×1 · 32 registers · 48 KiB shared · occupancy 50%`."""
-    parts = []
-    if one.grid:
-        parts.append("grid " + "×".join(map(str, one.grid)))
-    if one.block:
-        parts.append("block " + "×".join(map(str, one.block)))
-    if one.registers:
-        parts.append(f"{one.registers} registers")
-    if one.shared_bytes:
-        parts.append(f"{format_bytes(one.shared_bytes)} shared")
-    if one.occupancy is not None:
-        parts.append(f"occupancy {one.occupancy:.0%}")
-    return " · ".join(parts)
+    return joined(
+        "grid " + "×".join(map(str, one.grid)) if one.grid else "",
+        "block " + "×".join(map(str, one.block)) if one.block else "",
+        f"{one.registers} registers" if one.registers else "",
+        f"{format_bytes(one.shared_bytes)} shared" if one.shared_bytes else "",
+        f"occupancy {one.occupancy:.0%}" if one.occupancy is not None else "",
+    )
 
 
 def _shape_words(dims: bytes, types: bytes) -> str:

@@ -18,7 +18,7 @@ from stepscope.report.story.blocks import (
     Table,
     Weight,
 )
-from stepscope.report.story.phrases import display_location, rerun_command
+from stepscope.report.story.phrases import location_of, rerun_command
 from stepscope.report.story.series import over_time_chart, seconds_since_start
 from stepscope.report.story.trace.recording import function_blocks, window_memory
 from stepscope.results.load import RunTables
@@ -51,7 +51,7 @@ def pipeline_section(document: Document) -> Section:
         (Column("what"), lambda one: one[1]["what"]),
         (Column.share("share"), lambda one: one[1]["share"]),
         (Column.numeric("time", "ms per sample"), lambda one: one[1]["ms_per_sample"]),
-        (Column("where"), lambda one: display_location(one[1]["file"], one[1]["line"], program)),
+        (Column("where"), lambda one: location_of(one[1], program)),
         empty_columns=True,
     )
     names = ("num_workers", "pin_memory", "prefetch_factor", "persistent_workers", "drop_last")
@@ -64,17 +64,14 @@ def pipeline_section(document: Document) -> Section:
         (Column.numeric("batch", digits=9), lambda one: one.get("batch_size")),
         (Column("shuffled"), lambda one: one.get("shuffle")),
         *((Column(name.replace("_", " ")), methodcaller("get", name)) for name in names),
-        (
-            Column("made at"),
-            lambda one: display_location(one.get("file"), one.get("line"), program),
-        ),
+        (Column("made at"), lambda one: location_of(one, program)),
         empty_columns=True,
     )
     return Section("data", "Data pipeline", tuple(blocks), Weight.DETAIL)
 
 
 def _source_sentence(source: Document, program: str) -> str:
-    where = display_location(source["file"], source["line"], program)
+    where = location_of(source, program)
     at = f" ({where})" if where else ""
     each = source["ms_per_sample"]
     per = "" if each is None else f", {format_number(each)} ms a sample"
@@ -112,7 +109,7 @@ def python_lines(document: Document) -> list[Table]:
         "python",
         "Lines by sampled time",
         (document["host_code"] or {}).get("lines") or (),
-        (Column("where"), lambda line: display_location(line["file"], line["line"], program)),
+        (Column("where"), lambda line: location_of(line, program)),
         (Column("function"), lambda line: line["function"]),
         (Column.numeric("own", "s"), lambda line: line["own_s"]),
         (Column.numeric("total", "s"), lambda line: line["cumulative_s"]),
@@ -168,7 +165,7 @@ def memory_lines(document: Document) -> list[Table]:
             f"memory-{key.replace('_', '-')}",
             title,
             lines.get(key, ()),
-            (Column("where"), lambda one: display_location(one["file"], one["line"], program)),
+            (Column("where"), lambda one: location_of(one, program)),
             (Column("function"), lambda one: one["function"]),
             (Column.numeric("memory", "MiB"), lambda one: one["bytes"] / 2**20),
             empty_columns=True,

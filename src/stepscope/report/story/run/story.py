@@ -35,9 +35,9 @@ from stepscope.report.story.phrases import (
     RUN_PART_NAMES,
     command_line,
     costliest_place,
-    display_location,
     display_path,
     fix_options,
+    location_of,
     rerun_command,
     run_reference,
     run_remarks,
@@ -121,10 +121,7 @@ def _sinks(document: Document) -> list[Table]:
         (Column("what"), lambda sink: sink["title"]),
         (Column.numeric("time", "ms"), lambda sink: sink["ms"]),
         (Column.share("share"), lambda sink: sink["share"]),
-        (
-            Column("where", priority=1),
-            lambda sink: display_location(sink["file"], sink["line"], program),
-        ),
+        (Column("where", priority=1), lambda sink: location_of(sink, program)),
         (Column("details", priority=2), lambda sink: sink["detail"] or ""),
     )
 
@@ -136,7 +133,7 @@ def _waits(document: Document, syncs: list[Document]) -> list[Table]:
         "Where the host waits for the device",
         syncs,
         (Column("what"), lambda sync: sync["what"]),
-        (Column("where"), lambda sync: display_location(sync["file"], sync["line"], program)),
+        (Column("where"), lambda sync: location_of(sync, program)),
         (Column.numeric("times", digits=6), lambda sync: sync["count"]),
         (Column.numeric("waited", "ms per step"), lambda sync: sync["lost_ms"] / steps),
         empty_columns=True,
@@ -173,7 +170,7 @@ def _account_table(
         at = places.get(category, {})
         if category == "imports" and at:
             return f"{at['module']} {format_duration(at['seconds'])}"
-        return display_location(at.get("file"), at.get("line"), program)
+        return location_of(at, program)
 
     return Table.known(
         "account",

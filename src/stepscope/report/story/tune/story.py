@@ -37,7 +37,7 @@ from stepscope.report.story.tune import words
 from stepscope.report.story.tune.proof import proof_section
 from stepscope.results.load import LoadedResult, decode
 from stepscope.stats.verdict import Verdict
-from stepscope.tune.document import Measured, Tune, TunedRung
+from stepscope.tune.document import Measured, Tune
 
 BASELINE_LABEL = "baseline"
 
@@ -78,33 +78,25 @@ def _ladder_section(tune: Tune) -> Section:
 def _charts_section(tune: Tune) -> Section:
     if not tune.ladder:
         return Section("gains", "Gains", ())
-    totals = [rung.cumulative for rung in tune.ladder]
-    labels = [BASELINE_LABEL, *(f"+ {rung.label}" for rung in tune.ladder)]
-    values, low, high = (
-        [1.0, *(getattr(total, key) for total in totals)] for key in ("speedup", "low", "high")
-    )
+    keys, rungs = ("speedup", "low", "high"), tune.ladder
+    labels = [BASELINE_LABEL, *(f"+ {rung.label}" for rung in rungs)]
+    values, low, high = ([1.0, *(getattr(one.cumulative, key) for one in rungs)] for key in keys)
     series = Series("", labels, values, low=low, high=high)
     title = "Total speedup, with its 95% interval"
     charts = [Chart.bars("ladder-chart", title, series, unit="speedup")]
-    if any(rung.predicted_speedup is not None for rung in tune.ladder):
-        charts.append(_predicted(tune.ladder))
+    if any(rung.predicted_speedup is not None for rung in rungs):
+        # Side by side, so that the eye compares them.
+        sides = []
+        for name, rows in (("predicted", [rung.predicted for rung in rungs]), ("measured", rungs)):
+            values, low, high = ([getattr(one, key, None) or nan for one in rows] for key in keys)
+            sides.append(Series(name, [one.label for one in rungs], values, low=low, high=high))
+        title = "Each fix: predicted and measured"
+        charts.append(Chart.bars("predicted", title, *sides, unit="speedup"))
     return Section("gains", "Gains", tuple(charts))
 
 
 def _interval(low: float | None, high: float | None) -> str:
     return "" if low is None or high is None else format_interval(low, high)
-
-
-def _predicted(rungs: tuple[TunedRung, ...]) -> Chart:
-    """Side by side, so that the eye compares them."""
-    labels = [rung.label for rung in rungs]
-    series = []
-    for name, rows in (("predicted", [rung.predicted for rung in rungs]), ("measured", rungs)):
-        values, low, high = (
-            [getattr(one, key, None) or nan for one in rows] for key in ("speedup", "low", "high")
-        )
-        series.append(Series(name, labels, values, low=low, high=high))
-    return Chart.bars("predicted", "Each fix: predicted and measured", *series, unit="speedup")
 
 
 def _resources_section(tune: Tune) -> Section:
