@@ -26,22 +26,22 @@ from stepscope.store.table import Table
 def site(what, line=1, count=1, total_ms=1.0, nbytes=0, file="/home/me/train.py"):
     kind, _, wait = what.partition(":")
     wait = HostWait(wait) if wait else None
-    return Site(SiteKind(kind), wait, file, line, "train", count, total_ms, nbytes)
+    fact = SiteFact(id=0, kind=SiteKind(kind), wait=wait, file=file, line=line, function="train")
+    return Site(fact, count, total_ms, nbytes)
 
 
 def test_counters_meet_their_lines(tmp_path):
     written = FactLog(tmp_path / "facts.jsonl")
     about = {"file": "/home/me/train.py", "function": "train"}
-    written.write(SiteFact(id=0, kind=SiteKind.FORWARD, line=10, **about))
-    written.write(SiteFact(id=1, kind=SiteKind.SYNC, wait=HostWait.ITEM, line=12, **about))
+    forward = SiteFact(id=0, kind=SiteKind.FORWARD, line=10, **about)
+    item = SiteFact(id=1, kind=SiteKind.SYNC, wait=HostWait.ITEM, line=12, **about)
+    written.write(forward)
+    written.write(item)
     table = Table(tmp_path / "sites.npy", SITE_COLUMNS, chunk_rows=8)
     for index, value in enumerate([4, 8e6, 0, 2, 5e6, 64]):
         table.cells[index] = value
     found = read_sites(tmp_path, read_facts(tmp_path / "facts.jsonl"))
-    assert found == {
-        0: site("forward", 10, 4, 8.0),
-        1: site("sync:item", 12, 2, 5.0, 64),
-    }
+    assert found == {0: Site(forward, 4, 8.0, 0), 1: Site(item, 2, 5.0, 64)}
 
 
 def test_a_line_whose_counters_were_lost_counts_nothing(tmp_path):

@@ -55,34 +55,28 @@ def delay_ns(loader: LoaderQueue) -> float:
     return loader.late_ms * 1e6 * min(1.0, known / max(1, loader.workers))
 
 
-def _loader_slope_ns(tasks: Tasks) -> float:
-    """How long the workers take for the batches of a step, or the thread that pins them; 0 without
-    workers."""
+def _loader_limits(tasks: Tasks, host_ns: float) -> tuple[float, float]:
+    """How long the workers take for the batches of a step, or the thread that pins them; and the
+    least a step can take on these cores, where workers join that were not measured. 0 without any.
+    """
     loader = tasks.loader
     if loader is None or not loader.workers:
-        return 0.0
+        return 0.0, 0.0
+    batches = len(tasks.fetches) / tasks.steps
     known = loader.workers if loader.measured is None else loader.measured
     most = max(1.0, loader.cores) / max(loader.processor, 1e-3)  # what these cores have room for
     slowed = max(1.0, known / most)  # by so much the measured time was, for want of cores
     made = making_ns(loader) / (min(float(loader.workers), most) * slowed) + delay_ns(loader)
     each = _fresh(loader) * HAND_OVER_MS_PER_MB + PINNING_MS_PER_MB
     pinned = loader.batch_mb * each * 1e6 if loader.pinned else 0.0
-    return len(tasks.fetches) / tasks.steps * max(made, pinned)
-
-
-def _processor_bound_ns(tasks: Tasks, host_ns: float) -> float:
-    """The least a step can take on these cores, where workers join that were not measured.
-
-    Making batches then takes processor time from the host, which on the CPU computes there too.
-    """
-    loader = tasks.loader
-    if loader is None or not loader.workers or loader.measured in (None, loader.workers):
-        return 0.0
-    batches = len(tasks.fetches) / tasks.steps
-    slowed = max(1.0, loader.measured * loader.processor / max(1.0, loader.cores))
+    slope = batches * max(made, pinned)
+    if known == loader.workers:
+        return slope, 0.0
+    # Making batches takes processor time from the host, which on the CPU computes there too.
+    slowed = max(1.0, known * loader.processor / max(1.0, loader.cores))
     making = batches * making_ns(loader) * loader.processor / slowed
     work = making + host_ns * loader.host_cores
-    return work / (max(1.0, loader.cores) * _SHARED)
+    return slope, work / (max(1.0, loader.cores) * _SHARED)
 
 
 _LEAST_STEPS = 24
@@ -112,8 +106,7 @@ def replay_tasks(tasks: Tasks) -> ReplayedStep:
     spans = (tiles - settled) * tasks.steps
     host = (host_ends[-1] - host_ends[settled - 1]) / spans
     device = (device_ends[-1] - device_ends[settled - 1]) / spans
-    loader = _loader_slope_ns(tasks)
-    bound = _processor_bound_ns(tasks, total / tasks.steps)
+    loader, bound = _loader_limits(tasks, total / tasks.steps)
     step = max(host, device, loader, bound)
     own, busy = total / tasks.steps, _busy(tasks) / tasks.steps
     if max(loader, bound) >= step:

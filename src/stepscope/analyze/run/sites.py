@@ -27,11 +27,7 @@ _HELPER_PROCESSES = ("resource_tracker", "forkserver", "compile_worker", "__main
 class Site:
     """A source line doing one kind of thing."""
 
-    kind: SiteKind
-    wait: HostWait | None
-    file: str
-    line: int
-    function: str
+    fact: SiteFact
     count: int
     total_ms: float
     nbytes: int
@@ -44,17 +40,16 @@ def read_sites(folder: Path, facts: Facts) -> dict[int, Site]:
     for fact in facts.all(SiteFact):
         known = fact.id < len(table)
         count, total_ns, nbytes = table[fact.id].tolist() if known else (0, 0, 0)
-        spent = (int(count), total_ns / 1e6, int(nbytes))
-        sites[fact.id] = Site(fact.kind, fact.wait, fact.file, fact.line, fact.function, *spent)
+        sites[fact.id] = Site(fact, int(count), total_ns / 1e6, int(nbytes))
     return sites
 
 
 def sync_sites(sites: Mapping[int, Site]) -> list[SyncSite]:
     """Lines where the host waits for the device, costliest first."""
     found = [
-        SyncSite(s.wait, s.count, s.total_ms, s.nbytes or None, s.file, s.line)
+        SyncSite(s.fact.wait, s.count, s.total_ms, s.nbytes or None, s.fact.file, s.fact.line)
         for s in sites.values()
-        if s.kind is SiteKind.SYNC and s.count
+        if s.fact.kind is SiteKind.SYNC and s.count
     ]
     return sorted(found, key=lambda sync: -sync.lost_ms)
 
@@ -62,9 +57,9 @@ def sync_sites(sites: Mapping[int, Site]) -> list[SyncSite]:
 def hot_sites(sites: Mapping[int, Site]) -> list[HotSite]:
     """Lines by phase, costliest first."""
     found = [
-        HotSite(s.kind, s.file, s.line, s.function, s.count, s.total_ms)
+        HotSite(s.fact.kind, s.fact.file, s.fact.line, s.fact.function, s.count, s.total_ms)
         for s in sites.values()
-        if s.count and s.kind not in (SiteKind.SYNC, SiteKind.SETUP_SYNC)
+        if s.count and s.fact.kind not in (SiteKind.SYNC, SiteKind.SETUP_SYNC)
     ]
     return sorted(found, key=lambda site: -site.total_ms)
 
@@ -75,7 +70,7 @@ def loader_sites(facts: Facts, sites: Mapping[int, Site]) -> list[Loader]:
     for fact in facts.all(LoaderFact):
         site = sites.get(fact.site) if fact.site is not None else None
         known = {key: value for key, value in vars(fact).items() if key != "site"}
-        known |= {"file": site.file, "line": site.line} if site else {}
+        known |= {"file": site.fact.file, "line": site.fact.line} if site else {}
         found.append(Loader(**known))
     return found
 

@@ -164,13 +164,7 @@ def _group_rows(rows: Rows, duration: Floats, ends: Bools, what: str, inferred: 
         starting = ledger.book("epoch_start", rows["epoch_start_ns"])
     if _in_most_steps(evaluation & inside, step_of, count):
         evaluation = np.zeros_like(evaluation)
-    # The first row holds the program's own start; only what computes there belongs to a step.
-    computing = sum(host[name][0] for name in ("data_wait", "forward", "backward", "optimizer"))
-    setup = np.zeros(len(rows))
-    setup[0] = max(0.0, ledger.left[0] - computing)
-    ledger.book("setup", setup)
-    for name in ("h2d", "wait", "other"):
-        host[name][0] = 0.0
+    _book_setup(ledger, host)
     evaluation |= epoch & np.append(evaluation[1:], False)  # a validation loader's iterator
     ledger.book("evaluation", np.where(evaluation, ledger.left, 0.0))
     after = np.append(False, evaluation[:-1]) & ~evaluation  # such a row's beginning still is
@@ -209,6 +203,16 @@ def _group_rows(rows: Rows, duration: Floats, ends: Bools, what: str, inferred: 
         epoch_start=total(starting),
         compiling=total(carved["compile"]),
     )
+
+
+def _book_setup(ledger: _Ledger, host: dict[str, Floats]) -> None:
+    """The first row holds the program's own start; only what computes there belongs to a step."""
+    computing = sum(host[name][0] for name in ("data_wait", "forward", "backward", "optimizer"))
+    setup = np.zeros_like(ledger.left)
+    setup[0] = max(0.0, ledger.left[0] - computing)
+    ledger.book("setup", setup)
+    for name in ("h2d", "wait", "other"):
+        host[name][0] = 0.0
 
 
 def _in_most_steps(mask: Bools, step_of: Any, count: int) -> bool:

@@ -95,7 +95,7 @@ class StepOutlier(Struct, frozen=True):
     ms: float
 
 
-class StepTimes(Struct, frozen=True):
+class StepTimes(Struct, frozen=True, kw_only=True):
     """The recorded steps, with the keys of a run's steps in `show`; times are as recorded."""
 
     count: int
@@ -106,12 +106,12 @@ class StepTimes(Struct, frozen=True):
     median_ms: float
     p95_ms: float
     std_ms: float
-    samples_per_s: None
-    samples_per_step: None
-    warmup_steps: int
+    samples_per_s: None = None
+    samples_per_step: None = None
+    warmup_steps: int = 0
     window_steps: int
     measured_steps: int
-    by_optimizer: list[str]
+    by_optimizer: list[str] = []
     spikes: list[StepOutlier]
     spike_count: int
     drift: float | None
@@ -246,12 +246,8 @@ def _steps(steps: RecordedSteps) -> StepTimes:
         median_ms=float(np.median(times)),
         p95_ms=float(np.percentile(times, 95)),
         std_ms=float(times.std()),
-        samples_per_s=None,
-        samples_per_step=None,
-        warmup_steps=0,
         window_steps=len(times),
         measured_steps=len(times),
-        by_optimizer=[],
         spikes=[StepOutlier(jump.index + 1, jump.value) for jump in jumps[:5]],
         spike_count=len(jumps),
         drift=drift(times),

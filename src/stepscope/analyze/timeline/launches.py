@@ -200,22 +200,22 @@ def study_copies(timeline: Timeline) -> list[Copies]:
         sets = device.kind[own] == DeviceKind.SET
         groups.setdefault(read_copy_name(timeline.name_of(name)), []).append(own[~sets])
         groups.setdefault(CopyName(CopyDirection.MEMSET, CopyMemory.DEVICE), []).append(own[sets])
-    rows = [_copies(timeline, key, np.concatenate(parts), hidden) for key, parts in groups.items()]
+    rows = []
+    for (direction, memory), parts in groups.items():
+        events = np.concatenate(parts)
+        duration, size = device.duration[events], device.bytes[events]
+        sized = size >= 0
+        moved, spent = int(size[sized].sum()), int(duration[sized].sum())
+        total_ns = int(duration.sum())
+        row = Copies(
+            direction=direction,
+            memory=memory,
+            count=len(events),
+            small=int((sized & (size <= SMALL_BYTES)).sum()),
+            bytes=moved if sized.any() else None,
+            total_ns=total_ns,
+            bytes_per_s=moved / spent * 1e9 if spent else None,
+            overlapped=int(hidden[events].sum()) / total_ns if total_ns else 0.0,
+        )
+        rows.append(row)
     return sorted((row for row in rows if row.count), key=lambda row: -row.total_ns)
-
-
-def _copies(timeline: Timeline, key: CopyName, events: Column, hidden: Column) -> Copies:
-    duration, size = timeline.device.duration[events], timeline.device.bytes[events]
-    sized = size >= 0
-    moved, spent = int(size[sized].sum()), int(duration[sized].sum())
-    total_ns = int(duration.sum())
-    return Copies(
-        direction=key.direction,
-        memory=key.memory,
-        count=len(events),
-        small=int((sized & (size <= SMALL_BYTES)).sum()),
-        bytes=moved if sized.any() else None,
-        total_ns=total_ns,
-        bytes_per_s=moved / spent * 1e9 if spent else None,
-        overlapped=int(hidden[events].sum()) / total_ns if total_ns else 0.0,
-    )

@@ -51,17 +51,6 @@ def rank_facts(timeline: Timeline) -> _RankFacts:
     """The facts of one rank."""
     steps = find_steps(timeline)
     names = [step.name for step in steps.steps] if steps.how is StepMark.PROFILER else []
-    return _RankFacts(
-        rank=timeline.rank,
-        world_size=timeline.world_size,
-        source=timeline.source,
-        rows=_rows(timeline, steps),
-        step_names=names,
-        calls=_calls(timeline, steps, names),
-    )
-
-
-def _calls(timeline: Timeline, steps: RecordedSteps, names: list[str]) -> _Calls:
     events = np.flatnonzero(communication_kernels(timeline))
     codes, table = collective_parameters(timeline, events)
     starts = np.array([step.start_ns for step in steps.steps], np.int64)
@@ -73,7 +62,9 @@ def _calls(timeline: Timeline, steps: RecordedSteps, names: list[str]) -> _Calls
         if one.kind in _SYNCHRONISING:
             name = names[at] if names and at >= 0 else ""
             calls[one.group or "", name].append((one.kind, one.bytes, ns))
-    return calls
+    return _RankFacts(
+        timeline.rank, timeline.world_size, timeline.source, _rows(timeline, steps), names, calls
+    )
 
 
 def _rows(timeline: Timeline, steps: RecordedSteps) -> list[RankRow]:

@@ -114,7 +114,7 @@ class MeasuredWork(Struct, frozen=True):
     bytes_error: float | None
 
 
-class OperatorRate(Struct, frozen=True):
+class OperatorRate(Struct, frozen=True, kw_only=True):
     """Calls of an operator held against the ceilings; None where something is not known."""
 
     name: str
@@ -126,11 +126,11 @@ class OperatorRate(Struct, frozen=True):
     time_ns: int  # of its kernels
     flops: float
     bytes: float | None  # the least that must be read and written
-    intensity: float | None  # FLOPs per byte
-    flops_per_s: float | None
-    bytes_per_s: float | None
+    intensity: float | None = None  # FLOPs per byte
+    flops_per_s: float | None = None
+    bytes_per_s: float | None = None
     least_ns: float | None  # at the ceilings
-    share: float | None  # of the attainable rate; above 1 where a cache served what memory need not
+    share: float | None = None  # of the attainable rate; above 1 where a cache spared memory
     ceiling: str | None  # "compute" or "memory": the nearer one
     bound: str | None  # the same, or "launch": too short, or the device waited for it
     measured: MeasuredWork | None = None
@@ -258,11 +258,7 @@ def _rate(
         time_ns=int(calls.time[rows].sum()),
         flops=flops,
         bytes=least,
-        intensity=None,
-        flops_per_s=None,
-        bytes_per_s=None,
         least_ns=least_ns,
-        share=None,
         ceiling=ceiling,
         bound="launch" if waited_for else ceiling,
     )
