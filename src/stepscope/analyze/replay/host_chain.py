@@ -272,8 +272,8 @@ def _open_closures(timeline: Timeline, chain: HostChain, phase: Column) -> None:
     """Where an optimizer calls a closure, forward lies inside its step, before the backward."""
     host = timeline.host
     steps = starts_with(timeline, "Optimizer.step#") & (host.kind == HostKind.ANNOTATION)
-    for event in np.flatnonzero(steps).tolist():
-        first, last = chain.at(np.array([host.start[event], host.end[event]]))
+    begin, end = chain.at(host.start[steps]).tolist(), chain.at(host.end[steps]).tolist()
+    for first, last in zip(begin, end, strict=True):
         inside = first + np.flatnonzero(phase[first : last + 1] == BACKWARD)
         if len(inside):
             part = phase[first : inside[-1] + 1]

@@ -46,9 +46,8 @@ def wall_time_by_category(
     """
     process = next(iter(facts.all(ProcessFact)), None)
     last = float(rows["end_ns"].max()) if rows.size else 0.0
-    begin, end = float(run.started_ns or 0), float(run.ended_ns or 0)
-    begin = begin or (float(process.booted_ns) if process else 0.0)
-    end = end or last
+    begin = float(run.started_ns or (process.booted_ns if process else 0))
+    end = float(run.ended_ns or last)
     if not begin or end <= begin:
         return {}
     found = dict.fromkeys(CATEGORIES_IN_ORDER, 0.0) | steps.account
@@ -77,8 +76,7 @@ def category_places(sites: Sequence[HotSite], facts: Facts) -> dict[str, Categor
     """The source line behind each category, where there is one; for imports, the slowest."""
     found = {}
     for category, what in _SITES.items():
-        site = next((s for s in sites if s.what == what), None)
-        if site is not None:
+        if site := next((s for s in sites if s.what == what), None):
             found[category] = CategoryPlace(file=site.file, line=site.line)
     if imports := facts.all(ImportFact):
         slowest = max(imports, key=lambda fact: fact.elapsed_ns)

@@ -74,9 +74,8 @@ def _step_work(
             repeated = int(np.count_nonzero(calls.recomputed[rows]))
             again += float(cost.flops) * repeated
             flops[dtype] += float(cost.flops) * (len(rows) - repeated)
-    steps = max(1, steps)
+    steps, model = max(1, steps), sum(flops.values())
     enough = share is not None and share >= _ENOUGH
-    model = sum(flops.values())
     found = used_device(timeline)
     peak = datasheet_ceilings(found) if found else None
     return StepWork(
