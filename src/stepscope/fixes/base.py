@@ -1,13 +1,14 @@
 """What a fix is, and what it works with inside the program."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import PRIOR_GAINS, ObservedProgram, ProgramPart
 from stepscope.fixes.edit.calls import with_argument
+from stepscope.fixes.edit.source import Change, Source
 from stepscope.record.errors import UsageError
 from stepscope.record.fix import (
     LOADER,
@@ -115,6 +116,12 @@ class Fix:
     where it sets the environment."""
     redraws_model: bool = False
     """The model's own random draws, as of dropout, are made in another way."""
+    failures: Mapping[str, Reason] = {}
+    """Patterns of exceptions that are its doing, name and text, and what they mean."""
+    rewrite: Callable[[Source, int], list[Change]] | None = None
+    """Its edit: the statement on a line where it took effect, written anew."""
+    after_model: str | None = None
+    """Its edit: a statement after the model is made, `{0}` being the model's variable."""
     argument: str | None = None
     """The keyword argument of a loader or an optimizer that does the same."""
     argument_of: Sequence[str] = ("DataLoader",)
@@ -200,7 +207,9 @@ class Fix:
     def explain(self, error: BaseException, line: str) -> Broke | None:
         """Why the program cannot go on with this fix; None if the error is not its doing. `line` is
         the user's source line that raised. Asked when an exception ends the program."""
-        return None
+        text = f"{type(error).__name__}: {error}"
+        found = (why for said, why in self.failures.items() if re.search(said, text, re.DOTALL))
+        return next(map(Broke, found), None)
 
     def argument_value(self, value: Any) -> str:
         """What `argument` is to be, as an expression."""
@@ -218,13 +227,19 @@ class Fix:
     def patch(self, value: Any, applied: Sequence[Applied], files: "SourceFiles") -> "FoundEdits":
         """The parts of a patch that write it into the source where it took effect, and the places
         left to the user. Unless a fix does it otherwise: arguments of the calls on those lines."""
-        from stepscope.fixes.edit.locate import at_the_top, by_arguments
+        from stepscope.fixes.edit import locate
 
         if self.edited_by_hand:
             return iter(())
         if self.edited_at_top:
-            return at_the_top(self, value, applied, files, bool(self.environment(value)))
-        return by_arguments(self, value, applied, files)
+            return locate.at_the_top(self, value, applied, files, bool(self.environment(value)))
+        if self.rewrite is not None:
+            places, words = locate.places(applied), self.edit(value, "").words
+            return locate.rewritten(self, words, places, files, self.rewrite)
+        if self.after_model is not None:
+            words = self.edit(value, "").words
+            return locate.after_the_model(self, words, self.after_model, applied, files)
+        return locate.by_arguments(self, value, applied, files)
 
     def trainer_setting(self, value: Any, device: str | None = None) -> dict[str, str]:
         """The settings of Hugging Face's trainers that do the same, as they are written; empty

@@ -3,8 +3,7 @@ can be taken back."""
 
 import os
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakSet
 
 from stepscope.analyze.replay.known import Changes, KnownProgram, kernel_rows
@@ -16,10 +15,6 @@ from stepscope.fixes.inspect.user_code import raise_location
 from stepscope.fixes.lazy import changes, tasks, torch
 from stepscope.record.fix import MODEL, Applied, Broke, NotApplied, Reason, SourceLine
 from stepscope.record.trial import Rejection
-
-if TYPE_CHECKING:
-    from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
-
 
 NO_IMAGE_CONVOLUTIONS = Reason("no_image_convolutions", "no 2d or 3d convolutions")
 NO_CONVOLUTIONS = Reason("no_convolutions", "{object} has no 2d or 3d convolutions")
@@ -82,6 +77,7 @@ class ChannelsLast(Fix):
     kind = FixKind.NUMERIC
     effort = "two lines"
     missing = "no model was called"
+    after_model = "{0} = {0}.to(memory_format=torch.channels_last)"
     _layout: "_Layout | None" = None
 
     def applies(self, program: ObservedProgram) -> Rejection | None:
@@ -122,15 +118,8 @@ class ChannelsLast(Fix):
         return SourceEdit(
             "put these after the model is made, and pass inputs through "
             "x.to(memory_format=torch.channels_last)",
-            before=("model = model.to(memory_format=torch.channels_last)",),
+            before=(self.after_model.format("model"),),
         )
-
-    def patch(self, value: Any, applied: Sequence[Applied], files: "SourceFiles") -> "FoundEdits":
-        from stepscope.fixes.edit.locate import after_the_model
-
-        words = self.edit(value, "").words
-        statement = "{0} = {0}.to(memory_format=torch.channels_last)"
-        return after_the_model(self, words, statement, applied, files)
 
 
 class _Layout:

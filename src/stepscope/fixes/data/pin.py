@@ -18,7 +18,7 @@ from stepscope.fixes.inspect.tensors import (
     tensor_version,
 )
 from stepscope.fixes.lazy import changes, torch
-from stepscope.record.fix import LOADER, Applied, Broke, NotApplied, Reason, SourceLine, Target
+from stepscope.record.fix import LOADER, Applied, NotApplied, Reason, SourceLine, Target
 
 _TRIED: Final = 2  # batches copied as before, while it is seen what the program does with them
 _MANY: Final = 256  # tensors handed out, before those that are gone are forgotten
@@ -30,6 +30,7 @@ CHANGED_IN_PLACE = Reason(
 UNPINNABLE = Reason(
     "unpinnable", "the loader's batches hold tensors that cannot be pinned (on the GPU, or sparse)"
 )
+PINNING_FAILURES = {"cannot pin|only dense CPU tensors can be pinned": UNPINNABLE}
 
 
 class Pin(Fix):
@@ -48,6 +49,7 @@ class Pin(Fix):
     needs = "cuda"
     missing = "no DataLoader"
     works_on = ProgramPart.LOADER
+    failures = PINNING_FAILURES
     argument = "pin_memory"
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
@@ -72,9 +74,6 @@ class Pin(Fix):
         context.seams.around(iterator, "__next__", copies.next)
         for name in ("to", "cuda"):
             context.seams.around(torch.Tensor, name, partial(copies.move, name))
-
-    def explain(self, error: BaseException, line: str) -> Broke | None:
-        return pinning_failure(error)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         words = "pass pin_memory=True to the DataLoader and non_blocking=True to `.to` or `.cuda`"
@@ -167,12 +166,6 @@ def request_pinning(arguments: dict[str, Any], context: FixContext) -> bool | No
         return None
     arguments["pin_memory"] = True
     return True
-
-
-def pinning_failure(error: BaseException) -> Broke | None:
-    """Why pinning a batch failed; None for other errors."""
-    said = ("cannot pin", "only dense CPU tensors can be pinned")
-    return Broke(UNPINNABLE) if any(part in str(error) for part in said) else None
 
 
 FIX = Pin()

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary, ref
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ProgramPart
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
-from stepscope.fixes.data.pin import pinning_changes, pinning_failure, request_pinning
+from stepscope.fixes.data.pin import PINNING_FAILURES, pinning_changes, request_pinning
 from stepscope.fixes.inspect.dataset_traits import dataset_traits
 from stepscope.fixes.inspect.loaders import (
     OTHER_SHUFFLES,
@@ -28,7 +28,7 @@ from stepscope.fixes.inspect.tensors import (
     tensor_version,
 )
 from stepscope.fixes.lazy import changes, torch
-from stepscope.record.fix import LOADER, Applied, Broke, NotApplied, Reason, SourceLine, Variation
+from stepscope.record.fix import LOADER, Applied, NotApplied, Reason, SourceLine, Variation
 
 _NOTHING: Final = object()
 BATCHES_SHARE_MEMORY = Reason(
@@ -219,6 +219,7 @@ class Prefetch(Fix):
     missing = "no tensor of a DataLoader is moved to the GPU by `.to` or `.cuda`"
     works_on = ProgramPart.LOADER
     fills_buffers = True
+    failures = PINNING_FAILURES
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         pinned = pinning_changes(known)
@@ -234,9 +235,6 @@ class Prefetch(Fix):
         for name in ("to", "cuda"):
             context.seams.around(torch.Tensor, name, partial(ahead.copied.move, name))
         context.seams.around(torch.Tensor, "numpy", ahead.copied.read)
-
-    def explain(self, error: BaseException, line: str) -> Broke | None:
-        return pinning_failure(error)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         return SourceEdit(

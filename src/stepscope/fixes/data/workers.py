@@ -118,15 +118,13 @@ _MOST: Final = 12
 _PREDICTED: Final = 4  # workers, where no number is given
 _FAILURES: Final = {
     "in forked subprocess": GPU_IN_WORKER,
-    "shared memory": SHARED_MEMORY_FULL,
-    "</torch_": SHARED_MEMORY_FULL,
+    "shared memory|</torch_": SHARED_MEMORY_FULL,
     "killed by signal: Killed": WORKER_KILLED,
     "ancdata": TOO_MANY_FILES,
     "daemonic processes are not allowed": NESTED_PROCESSES,
     "before the current process has finished its bootstrapping": NO_MAIN_GUARD,
     "pickle": UNPICKLABLE,
 }
-"""Parts of what torch and Python say."""
 
 
 class Workers(Fix):
@@ -142,6 +140,7 @@ class Workers(Fix):
     missing = "no DataLoader"
     works_on = ProgramPart.LOADER
     argument = "num_workers"
+    failures = _FAILURES
     fills_buffers = True
 
     def applies(self, program: ObservedProgram) -> Rejection | None:
@@ -210,11 +209,9 @@ class Workers(Fix):
         context.seams.loader_iterated(iterated)
 
     def explain(self, error: BaseException, line: str) -> Broke | None:
-        text = f"{type(error).__name__}: {error}"
-        for part, reason in _FAILURES.items():
-            if part in text and (part != "pickle" or get_start_method(allow_none=True) != "fork"):
-                return Broke(reason)
-        return None
+        broke = super().explain(error, line)
+        forked = get_start_method(allow_none=True) == "fork"
+        return None if broke and broke.reason == UNPICKLABLE and forked else broke
 
     def argument_value(self, value: Any) -> str:
         return str(value or default_workers())

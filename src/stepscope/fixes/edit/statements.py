@@ -152,7 +152,11 @@ def summed_late(source: Source, line: int) -> list[Change]:
     """`total += loss.item()` adds up the tensor instead, and reads it after the loop. Raises
     PatchError where the sum is used otherwise in the loop."""
     node = source.statement(line)
-    calls = _items(node) if node is not None else []
+    calls = []
+    for part in ast.walk(node) if node else ():
+        match part:
+            case ast.Call(func=ast.Attribute(attr="item", value=of)):
+                calls.append((part, of))
     if (
         not isinstance(node, ast.AugAssign)
         or not isinstance(node.target, ast.Name)
@@ -174,17 +178,6 @@ def summed_late(source: Source, line: int) -> list[Change]:
     return [
         Change(begin, source.end(call), ".detach()" if counts else ".detach().double()"),
         source.after(loop, (f"{name} = {'int' if counts else 'float'}({name})",)),
-    ]
-
-
-def _items(node: ast.stmt) -> list[tuple[ast.Call, ast.expr]]:
-    """The calls of `.item()` in a statement, each with what it is called of."""
-    return [
-        (part, part.func.value)
-        for part in ast.walk(node)
-        if isinstance(part, ast.Call)
-        and isinstance(part.func, ast.Attribute)
-        and part.func.attr == "item"
     ]
 
 

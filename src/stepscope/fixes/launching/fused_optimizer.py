@@ -8,7 +8,7 @@ from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, ProgramPa
 from stepscope.fixes.base import Fix, FixContext, FixKind
 from stepscope.fixes.inspect.models import switch_optimizer_flag, torch_optimizer_name
 from stepscope.fixes.lazy import changes, torch
-from stepscope.record.fix import Broke, NotApplied, Reason
+from stepscope.record.fix import NotApplied, Reason
 from stepscope.record.trial import Rejection
 
 _CACHE_BYTES = 64_000_000  # what caches hold, memory's rate does not bound
@@ -25,17 +25,16 @@ OTHER_LAYOUT = Reason(
     "other_layout", "{subject}: a gradient's memory layout differs from its parameter's"
 )
 _FAILURES = {
-    ("must have same dtype, device, and layout",): Reason(
+    "must have same dtype, device, and layout": Reason(
         "other_layout", "the fused kernel needs gradients laid out like their parameters"
     ),
-    ("fused=True", "floating point"): Reason(
+    "fused=True.*floating point|floating point.*fused=True": Reason(
         "no_kernel", "a parameter of this optimizer cannot be updated by a fused kernel"
     ),
-    ("fused", "sparse"): Reason(
+    "fused.*sparse|sparse.*fused": Reason(
         "sparse_gradients", "fused optimizers do not support sparse gradients"
     ),
 }
-"""What torch's exceptions hold, and what they mean."""
 
 
 class FusedOptimizer(Fix):
@@ -51,6 +50,7 @@ class FusedOptimizer(Fix):
     bad_with = ("foreach",)
     missing = "no optimizer stepped"
     works_on = ProgramPart.OPTIMIZER
+    failures = _FAILURES
     argument = "fused"
     argument_of = ("AdamW", "Adam", "SGD", "Adagrad")
 
@@ -79,11 +79,6 @@ class FusedOptimizer(Fix):
 
     def install(self, value: Any, context: FixContext) -> None:
         switch_optimizer_flag("fused", context, _prepare)
-
-    def explain(self, error: BaseException, line: str) -> Broke | None:
-        text = str(error)
-        found = (why for parts, why in _FAILURES.items() if all(part in text for part in parts))
-        return next(map(Broke, found), None)
 
 
 def _prepare(optimizer: Any, group: dict[str, Any]) -> NotApplied | None:

@@ -3,14 +3,15 @@
 import ast
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ObservedProgram, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.edit.statements import summed_late
 from stepscope.fixes.inspect.user_code import (
     SourceTree,
     call_under_way,
@@ -20,9 +21,6 @@ from stepscope.fixes.inspect.user_code import (
 from stepscope.fixes.lazy import changes, torch
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
 from stepscope.record.trial import Rejection
-
-if TYPE_CHECKING:
-    from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
 
 _MOST_WAITING = 8
 """Sums of more unsettled terms settle the older ones; those have long arrived."""
@@ -256,6 +254,7 @@ class LazyItem(Fix):
     effort = "two lines"
     needs = "cuda"
     missing = "nothing in the program's own code reads a CUDA scalar with .item()"
+    rewrite = staticmethod(summed_late)
     devices: tuple[str, ...] = ("cuda",)
     """Where scalars are answered late: on a CPU there is nothing to wait for."""
 
@@ -305,12 +304,6 @@ class LazyItem(Fix):
             "where it is printed",
             changed,
         )
-
-    def patch(self, value: Any, applied: Sequence[Applied], files: "SourceFiles") -> "FoundEdits":
-        from stepscope.fixes.edit.locate import places, rewritten
-        from stepscope.fixes.edit.statements import summed_late
-
-        return rewritten(self, self.edit(value, "").words, places(applied), files, summed_late)
 
 
 def _begin_reading(tensor: Any) -> Any:

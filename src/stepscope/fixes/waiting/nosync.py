@@ -4,20 +4,18 @@ it."""
 import linecache
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ObservedProgram, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.edit.statements import without_synchronize
 from stepscope.fixes.inspect.user_code import calling_frame, user_calling_frame
 from stepscope.fixes.lazy import changes, torch
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
 from stepscope.record.trial import Rejection
-
-if TYPE_CHECKING:
-    from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
 
 _OTHER_CUDA = ("cupy", "numba.cuda", "pycuda", "jax", "tensorflow")
 """Libraries that put work on the device without torch, on streams of their own."""
@@ -108,6 +106,7 @@ class NoSync(Fix):
     effort = "one line removed"
     needs = "cuda"
     missing = "the program's own loop never calls torch.cuda.synchronize"
+    rewrite = staticmethod(without_synchronize)
 
     def applies(self, program: ObservedProgram) -> Rejection | None:
         return None if program.waits_for("synchronize") else unsuitable(NO_SYNCHRONIZE)
@@ -123,13 +122,6 @@ class NoSync(Fix):
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         return SourceEdit("delete torch.cuda.synchronize() from the loop", "")
-
-    def patch(self, value: Any, applied: Sequence[Applied], files: "SourceFiles") -> "FoundEdits":
-        from stepscope.fixes.edit.locate import places, rewritten
-        from stepscope.fixes.edit.statements import without_synchronize
-
-        words = self.edit(value, "").words
-        return rewritten(self, words, places(applied), files, without_synchronize)
 
 
 class _Dropping:

@@ -124,6 +124,10 @@ def _number(value: Any) -> Any:
     return _places(value)
 
 
+_FAILURES = {
+    "once_differentiable": GRAPH_DERIVATIVES,
+    "outside graph capture|stream is capturing": CAPTURE_LEFT_OPEN,
+}
 _FUNCTIONS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
 """The functions that update parameters, each in a module of its name, and their optimizers."""
 
@@ -143,6 +147,7 @@ class CudaGraph(Fix):
     needs = "cuda"
     bad_with = ("compile", "checkpointing")
     missing = "no model was trained for long enough with inputs of one shape"
+    failures = _FAILURES
     slow_start = True
 
     def applies(self, program: ObservedProgram) -> Rejection | None:
@@ -212,12 +217,7 @@ class CudaGraph(Fix):
     def explain(self, error: BaseException, line: str) -> Broke | None:
         if isinstance(error, GraphMisuseError):
             return Broke(error.reason)
-        text = str(error)
-        if "once_differentiable" in text:
-            return Broke(GRAPH_DERIVATIVES)
-        if "outside graph capture" in text or "stream is capturing" in text:
-            return Broke(CAPTURE_LEFT_OPEN)
-        return None
+        return super().explain(error, line)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         return SourceEdit(
