@@ -87,9 +87,16 @@ class ProcessTree:
         except psutil.Error:
             return
         for process in found:
-            if process.pid not in self._members:
-                self._members[process.pid] = _Member(process)
-            self._name(self._members[process.pid])
+            member = self._members.setdefault(process.pid, _Member(process))
+            # Twice, a refresh apart: between fork and exec a process still bears its parent's name.
+            if process.pid != self._pid and member.sightings < 2:
+                member.sightings += 1
+                try:
+                    command = short_command(process.cmdline())
+                except Exception:  # ended, or not ours to read
+                    continue
+                if command:
+                    self._commands[process.pid] = command
 
     def sample(self) -> dict[str, float]:
         """The values of a machine sample that speak of processes; NaN where not known. `rss_bytes`
@@ -126,7 +133,14 @@ class ProcessTree:
         memory = process.memory_info()
         if not memory.rss:
             raise ProcessLookupError("a zombie holds no memory")
-        shared = 0 if process.pid == self._pid else _shared(member, memory)
+        shared = 0
+        if process.pid != self._pid:  # as it was when last looked at
+            now_s = time.monotonic()
+            if now_s >= member.look_at_s:
+                member.shared_bytes = _not_private(process.pid)
+                member.look_at_s = now_s + _LOOKS_S[min(member.looks, len(_LOOKS_S) - 1)]
+                member.looks += 1
+            shared = max(member.shared_bytes, getattr(memory, "shared", 0))
         spent_s = times.user + times.system - member.cpu_s
         member.cpu_s = times.user + times.system
         try:
@@ -139,32 +153,10 @@ class ProcessTree:
             member.write_bytes = max(member.write_bytes, counters.write_bytes)
         return 0.0 if math.isnan(spent_s) else spent_s, max(0, memory.rss - shared)
 
-    def _name(self, member: _Member) -> None:
-        # Twice, a refresh apart: between fork and exec a process still bears its parent's name.
-        if member.process.pid == self._pid or member.sightings == 2:
-            return
-        member.sightings += 1
-        try:
-            command = short_command(member.process.cmdline())
-        except Exception:  # ended, or not ours to read
-            return
-        if command:
-            self._commands[member.process.pid] = command
-
     def _end(self, pid: int) -> None:
         member = self._members.pop(pid)
         self._ended_read_bytes += member.read_bytes
         self._ended_write_bytes += member.write_bytes
-
-
-def _shared(member: _Member, memory: Any) -> int:
-    """Bytes that a descendant and others hold, as they were when last looked at."""
-    now_s = time.monotonic()
-    if now_s >= member.look_at_s:
-        member.shared_bytes = _not_private(member.process.pid)
-        member.look_at_s = now_s + _LOOKS_S[min(member.looks, len(_LOOKS_S) - 1)]
-        member.looks += 1
-    return max(member.shared_bytes, getattr(memory, "shared", 0))
 
 
 def _not_private(pid: int) -> int:

@@ -3,6 +3,7 @@ has been imported.
 """
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,7 @@ import torch
 from stepscope.probe.core import NEVER, Core
 from stepscope.probe.dataclock.clock import DataClock
 from stepscope.probe.patches import ImportWatch, Patches
-from stepscope.probe.points.compiler import (
-    compile_counters,
-    patch_compile,
-    skip_our_code,
-    watch_dynamo,
-)
+from stepscope.probe.points import compiler
 from stepscope.probe.points.host_waits import patch_saving, patch_waits
 from stepscope.probe.points.loader import patch_loaders
 from stepscope.probe.points.root_model import compiler_in_use, patch_root_models
@@ -126,18 +122,16 @@ class Observer:
             patch_root_models,
             patch_backward,
             patch_optimizers,
-            patch_compile,
+            compiler.patch_compile,
             patch_saving,
             patch_waits,
         ):
             patch(core, self._patches)
         self._clock.install()
-        watch.when_imported("torch._dynamo.eval_frame", skip_our_code)
+        watch.when_imported("torch._dynamo.eval_frame", compiler.skip_our_code)
         watch.when_imported("torch.export._trace", lambda _: compiler_in_use())
-        watch.when_imported("torch._dynamo.callback", lambda module: watch_dynamo(core, module))
-        watch.when_imported(
-            "safetensors.torch", lambda module: patch_saving(core, self._patches, module)
-        )
+        watch.when_imported("torch._dynamo.callback", partial(compiler.watch_dynamo, core))
+        watch.when_imported("safetensors.torch", partial(patch_saving, core, self._patches))
         if (history := self._history) is not None and core.options.memory is not None:
             history.start(core.options.memory, Path(core.options.folder))
 
@@ -149,14 +143,9 @@ class Observer:
         if not core.options.clocks:
             core.on_step.append(self._enough)
         watch_out_of_memory(self._out_of_memory)
-        core.facts.write(
-            ProcessFact(
-                booted_ns=watch.started_ns,
-                torch=str(torch.__version__),
-                cuda=torch.version.cuda,
-                python=sys.version.split()[0],
-            )
-        )
+        version, python = str(torch.__version__), sys.version.split()[0]
+        cuda, booted_ns = torch.version.cuda, watch.started_ns
+        core.facts.write(ProcessFact(booted_ns=booted_ns, torch=version, cuda=cuda, python=python))
         watch.note = self._imported
         for slow in watch.noted:
             self._imported(*slow)
@@ -224,7 +213,7 @@ class Observer:
             self._history.stop()
             if self._history.problem:
                 core.facts.write(self._history.problem)
-        if counters := compile_counters():
+        if counters := compiler.compile_counters():
             core.facts.write(counters)
         last = getattr(sys, "last_value", None)
         error = error or (last if last is not self._earlier else None)

@@ -150,28 +150,21 @@ class Window:
             profiler, self._profiler = self._profiler, None
             with _environ("TEARDOWN_CUPTI", "1", when=not self._plans):
                 profiler.stop()
+            path = self._folder / f"{self._name}.pt.trace.json"
+            partial = path.with_suffix(".part")  # the trace is written whole or not at all
             try:
-                self._keep(profiler)
+                profiler.export_chrome_trace(str(partial))
+                partial.rename(path)
                 self._facts.write(WindowFact(name=self._name, first=self._started_at, last=step))
             except (OSError, RuntimeError) as problem:
+                for leftover in self._folder.glob(f"{partial.name}*"):
+                    leftover.unlink()
                 self._plans.clear()
                 self._facts.write(ProblemFact(kind=ProblemKind.TRACE_LOST, detail=str(problem)))
             del profiler  # freeing what it recorded takes a while
         self._log.end_row(RowKind.WINDOW)
         self._cooling = True
         self._gap = 0
-
-    def _keep(self, profiler: Any) -> None:
-        """Write the trace, whole or not at all."""
-        path = self._folder / f"{self._name}.pt.trace.json"
-        partial = path.with_suffix(".part")
-        try:
-            profiler.export_chrome_trace(str(partial))
-            partial.rename(path)
-        except (OSError, RuntimeError):
-            for leftover in self._folder.glob(f"{partial.name}*"):
-                leftover.unlink()
-            raise
 
     @contextmanager
     def _at_work(self) -> Iterator[None]:

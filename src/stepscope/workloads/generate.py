@@ -15,11 +15,10 @@ from stepscope.workloads.arguments import ProgramArguments
 from stepscope.workloads.measure.arithmetic import fastest_arithmetic
 from stepscope.workloads.measure.clock import HostClock, UntimedClock, clock_for
 from stepscope.workloads.measure.inputs import build_for_mode, describe_workload
-from stepscope.workloads.measure.meter import Limits, Meter, WarmupRule
+from stepscope.workloads.measure.meter import Meter, WarmupRule, section_limits
 from stepscope.workloads.measure.program import peak_memory, run_program
 from stepscope.workloads.measure.record import GenerateMeasured
 
-_SECONDS = 2.0
 _LEAST = 3  # generations: each is many calls
 
 
@@ -36,8 +35,7 @@ def generate(asked: ProgramArguments, measured: GenerateMeasured, device: torch.
         import_module("torch._dynamo")  # only then is the cache marked as one that never moves
     cache = model.generate_cache(batch, prompt + new_tokens)
 
-    seconds = asked.seconds or (_SECONDS if asked.steps is None else None)
-    limits = Limits(asked.steps, seconds, least=_LEAST, within=False)
+    limits = section_limits(asked, _LEAST)
     timed = asked.measure is not None
     inside, clock = clock_for(device), clock_for(device) if timed else UntimedClock(device)
     meter = Meter(clock, limits, WarmupRule(least_calls=_LEAST) if timed else None)

@@ -23,11 +23,10 @@ from stepscope.workloads.measure.inputs import (
     takes_several_tensors,
 )
 from stepscope.workloads.measure.loader import repeat_forever
-from stepscope.workloads.measure.meter import Limits, Meter, WarmupRule
+from stepscope.workloads.measure.meter import Meter, WarmupRule, section_limits
 from stepscope.workloads.measure.program import peak_memory, run_program
 from stepscope.workloads.measure.record import InferMeasured
 
-_SECONDS = 2.0
 _LEAST = 10
 
 
@@ -47,8 +46,7 @@ def infer(asked: ProgramArguments, measured: InferMeasured, device: torch.device
         batches = DataLoader(samples, batch_size=batch, drop_last=True, num_workers=asked.workers)
         if takes_several_tensors(built):
             batches = MovedBatches(batches, device)
-    seconds = asked.seconds or (_SECONDS if asked.steps is None else None)
-    limits = Limits(asked.steps, seconds, least=_LEAST, within=False)
+    limits = section_limits(asked, _LEAST)
     clock = clock_for(device) if asked.measure is not None else UntimedClock(device)
     meter = Meter(clock, limits, WarmupRule() if asked.measure is not None else None)
 

@@ -31,9 +31,8 @@ class Decode:
     """Unpacks a stored image: 3×32×32 bytes, and its label's pattern in them."""
 
     def __call__(self, stored: bytes) -> Tensor:
-        return torch.frombuffer(bytearray(zlib.decompress(stored)), dtype=torch.uint8).view(
-            3, 32, 32
-        )
+        pixels = bytearray(zlib.decompress(stored))
+        return torch.frombuffer(pixels, dtype=torch.uint8).view(3, 32, 32)
 
 
 class Resize:

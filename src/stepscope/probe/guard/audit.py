@@ -16,7 +16,7 @@ from typing import Any
 
 from stepscope.probe.guard import native
 from stepscope.probe.guard.native import silence_trackers, watch_native_writers
-from stepscope.probe.guard.zone import WriteZone, import_from_scratch, resolve_in_scratch
+from stepscope.probe.guard.zone import WriteZone, import_from_scratch, real_path, resolve_in_scratch
 from stepscope.probe.patches import ImportWatch
 from stepscope.record.facts import WriteAction, WroteOutsideFact
 from stepscope.record.probe_options import WriteGuard
@@ -35,16 +35,6 @@ class _PathArgument:
     follow: bool = True
     """Whether a link is followed. Folders that are removed must be real, so theirs are, too."""
     needs: str = ""  # "there", "absent": nothing happens otherwise
-
-    def path(self, arguments: tuple[Any, ...]) -> Any:
-        """The path, from the working directory; None where there is none to look at."""
-        path = arguments[self.place]
-        if isinstance(path, int):
-            return None  # of a file opened before
-        folder = None if self.relative_to is None else arguments[self.relative_to]
-        if isinstance(folder, int) and folder >= 0:
-            return os.path.join(os.readlink(f"/proc/self/fd/{folder}"), os.fsdecode(path))
-        return path
 
 
 _WRITE = _PathArgument(WriteAction.WRITE)
@@ -191,16 +181,20 @@ class _WriteWatcher:
         path, zone = _sqlite_path(given), self._zone
         if path is None:
             return
-        if self._sealed and os.path.exists(path) and not zone.contains(zone.real(path)):
+        if self._sealed and os.path.exists(path) and not zone.contains(real_path(path)):
             large = os.stat(path).st_size > _SMALL_BYTES
             if large or not zone.contains(os.path.abspath(path)):
                 return
         self._settle(_WRITE, path, follow=True, keep=True)
 
     def _change(self, target: _PathArgument, arguments: tuple[Any, ...]) -> None:
-        path = target.path(arguments)
-        if path is not None:
-            self._settle(target, path, target.follow, keep=True)
+        path = arguments[target.place]
+        if isinstance(path, int):
+            return  # of a file opened before
+        folder = None if target.relative_to is None else arguments[target.relative_to]
+        if isinstance(folder, int) and folder >= 0:
+            path = os.path.join(os.readlink(f"/proc/self/fd/{folder}"), os.fsdecode(path))
+        self._settle(target, path, target.follow, keep=True)
 
     def _settle(self, target: _PathArgument, given: Any, follow: bool, keep: bool) -> None:
         path = os.fsdecode(given)

@@ -34,11 +34,11 @@ def _replace_with_folder(link: str, real: str, fresh: str) -> None:
         os.rename(fresh, link)
 
 
-_realpath = os.path.realpath  # as it is before the guard changes it
+real_path = os.path.realpath  # as it is before the guard changes it
 _LEVELS = 3  # so many folders above the working directory have stand-ins at most
 _LARGEST_COPY = 8 << 30
 _SPARE_BYTES = 1 << 30  # what copies must leave free on the disk
-_DEVICES = ("/dev", _realpath("/dev/shm"), "/proc")
+_DEVICES = ("/dev", real_path("/dev/shm"), "/proc")
 _MOST_UNFOLDED = 50_000
 
 
@@ -46,9 +46,9 @@ class WriteZone:
     """The scratch copy, in which links to the user's files are not written through."""
 
     def __init__(self, scratch: str, original: str, allowed: Iterable[str]) -> None:
-        self.scratch = _realpath(scratch)
-        self.original = _realpath(original)
-        self.folders = [self.scratch, *map(_realpath, allowed)]
+        self.scratch = real_path(scratch)
+        self.original = real_path(original)
+        self.folders = [self.scratch, *map(real_path, allowed)]
         self._pairs = [(self.scratch, self.original)]
         """And the stand-ins above it with what they stand for."""
         while len(self._pairs) <= _LEVELS:
@@ -64,11 +64,6 @@ class WriteZone:
     def forked(self) -> None:
         """In a new process no other thread holds the lock."""
         self._lock = Lock()
-
-    @staticmethod
-    def real(path: str) -> str:
-        """Where a path leads, through links of ours, too."""
-        return _realpath(path)
 
     def contains(self, path: str) -> bool:
         """Whether a path without links may be written."""
@@ -93,18 +88,18 @@ class WriteZone:
                 return self._outside(os.path.join(there, *parts[place + 1 :]))
             if not is_link or (last and not follow):
                 here = there
-            elif _is_under(here, self._root) and not self.contains(real := _realpath(there)):
+            elif _is_under(here, self._root) and not self.contains(real := real_path(there)):
                 if not self._replace(there, real, keep):
                     return real
                 here = there
             else:
-                here = _realpath(there)
+                here = real_path(there)
         return self._outside(here)
 
     def unfold(self, top: str) -> None:
         """Linked folders of the working directory beneath `top` become real. Walking through a tree
         does not enter links, and where the user has a folder it must."""
-        folders, left = [_realpath(top)], _MOST_UNFOLDED
+        folders, left = [real_path(top)], _MOST_UNFOLDED
         while folders and left > 0:
             here = folders.pop()
             if not _is_under(here, self.scratch):

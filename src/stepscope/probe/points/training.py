@@ -12,10 +12,7 @@ import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 from torch.optim import Optimizer
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
+from torch.optim import optimizer as optimizer_hooks
 
 from stepscope.probe.core import Core, call_in_phase, drop_caller_frame, note_site
 from stepscope.probe.patches import Patches
@@ -212,8 +209,8 @@ def patch_optimizers(core: Core, patches: Patches) -> None:
         clip = _timed(core, getattr(torch.nn.utils, name))
         patches.set(torch.nn.utils, name, clip)
         patches.set(torch.nn.utils.clip_grad, name, clip)
-    before = register_optimizer_step_pre_hook(point.before)
-    after = register_optimizer_step_post_hook(point.after)
+    before = optimizer_hooks.register_optimizer_step_pre_hook(point.before)
+    after = optimizer_hooks.register_optimizer_step_post_hook(point.after)
     core.on_end.extend([before.remove, after.remove])
     patches.set(Optimizer, "__init__", init)
     patches.set(Optimizer, "zero_grad", _timed(core, Optimizer.zero_grad))

@@ -10,10 +10,7 @@ from typing import Any
 
 import torch
 from torch.compiler import is_compiling
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
+from torch.optim import optimizer as optimizer_hooks
 
 from stepscope.probe.core import Core
 from stepscope.probe.patches import Patches
@@ -151,8 +148,8 @@ class ProofRecorder:
     def install(self, patches: Patches) -> None:
         """Take hold of optimizers, loading and root models."""
         core = self._core
-        before = register_optimizer_step_pre_hook(self._before)
-        after = register_optimizer_step_post_hook(self._after)
+        before = optimizer_hooks.register_optimizer_step_pre_hook(self._before)
+        after = optimizer_hooks.register_optimizer_step_post_hook(self._after)
         core.on_end.extend([before.remove, after.remove, self._write])
         core.on_step.append(self._step_ended)
         for owner, name in (

@@ -86,8 +86,14 @@ class SyntheticImages:
         wide = pixels + self._margin
         self._colours = _COLOUR * _tints(made)
         self._tints = _STRIPES * _tints(made)
-        self._cosines, self._sines = _waves(wide, pixels)
-        self._spots = _spots(wide)[made.permutation(_KINDS)]
+        angle = np.pi / _KINDS * np.arange(_KINDS)[:, None]
+        cycles = min(6.0, pixels / 4) * np.stack([np.sin(angle), np.cos(angle)], axis=1)
+        phase = 2 * np.pi / pixels * cycles * np.arange(wide)  # of waves along y and x
+        self._cosines, self._sines = (f(phase).astype(np.float32) for f in (np.cos, np.sin))
+        # Bells along y and x whose product is a soft spot, one of those on a circle.
+        middle = 0.5 + 0.3 * np.stack([np.sin(2 * angle), np.cos(2 * angle)], axis=1)
+        bells = np.exp(-((np.arange(wide) / wide - middle) ** 2) / (2 * 0.13**2))
+        self._spots = bells.astype(np.float32)[made.permutation(_KINDS)]
         noisy = pixels + _NOISE_OFFSETS
         noise = made.standard_normal((3, noisy, noisy), dtype=np.float32)
         self._noise = np.float32(127.5) + np.float32(_IMAGE_NOISE) * noise
@@ -132,22 +138,6 @@ def _tints(made: np.random.Generator) -> NDArray[np.float32]:
     return (1.4 * np.cos(2 * np.pi * angle)).astype(np.float32)
 
 
-def _waves(wide: int, pixels: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Cosines and sines along y and x of waves in each direction: [kinds, 2, wide] each."""
-    angle = np.pi / _KINDS * np.arange(_KINDS)
-    cycles = min(6.0, pixels / 4) * np.stack([np.sin(angle), np.cos(angle)], axis=1)
-    phase = 2 * np.pi / pixels * cycles[:, :, None] * np.arange(wide)
-    return np.cos(phase).astype(np.float32), np.sin(phase).astype(np.float32)
-
-
-def _spots(wide: int) -> NDArray[np.float32]:
-    """Bells along y and x whose product is a soft spot, one of those on a circle."""
-    angle = 2 * np.pi / _KINDS * np.arange(_KINDS)
-    middle = 0.5 + 0.3 * np.stack([np.sin(angle), np.cos(angle)], axis=1)
-    away = np.arange(wide) / wide - middle[:, :, None]
-    return np.exp(-(away**2) / (2 * 0.13**2)).astype(np.float32)
-
-
 _SHAPES: Final = 4
 _EACH: Final = 8  # numbers drawn for a shape
 _OWN: Final = 9  # and for an image besides
@@ -168,7 +158,12 @@ class SyntheticShapes:
         self._draws = _uniform(seed, f"{split} shapes", samples, _OWN + _SHAPES * _EACH)
         made = _seeded_generator(seed, "shapes")
         wide = pixels + _SHAPE_OFFSETS
-        self._clouds = _CLOUDS * _clouds(made, wide)
+        y, x = np.mgrid[:wide, :wide]
+        clouds = np.zeros((wide, wide))  # a smooth texture
+        for _ in range(8):
+            angle, phase, length = made.uniform((0, 0, 10), (2 * np.pi, 2 * np.pi, 60))
+            clouds += np.cos(2 * np.pi / length * (x * np.cos(angle) + y * np.sin(angle)) + phase)
+        self._clouds = _CLOUDS * (clouds / 2).astype(np.float32)
         noise = made.standard_normal((3, wide, wide), dtype=np.float32)
         self._noise = np.float32(_SHAPE_NOISE) * noise
         self._tints = made.uniform(-_TINT, _TINT, (classes, 3)).astype(np.float32)
@@ -213,25 +208,14 @@ def _inside(outline: int, y: Any, x: Any, radius: float) -> NDArray[np.bool_]:
     """Where a disc, square or diamond is, around its middle."""
     if outline == 0:
         return np.asarray(y * y + x * x <= radius * radius)
-    if outline == 1:
-        return np.asarray(np.maximum(abs(y), abs(x)) <= 0.85 * radius)
-    return np.asarray(abs(y) + abs(x) <= radius)
+    y, x = abs(y), abs(x)
+    return np.asarray(np.maximum(y, x) <= 0.85 * radius if outline == 1 else y + x <= radius)
 
 
 def _cast(draws: Any) -> NDArray[np.float32]:
     """A colour: [3, 1, 1] grey levels around the middle one."""
     colour: NDArray[np.float32] = (127.5 + _CAST * (draws - 0.5)).astype(np.float32)
     return colour[:, None, None]
-
-
-def _clouds(made: np.random.Generator, wide: int) -> NDArray[np.float32]:
-    """A smooth texture of variance about 1: [wide, wide]."""
-    y, x = np.mgrid[:wide, :wide]
-    total = np.zeros((wide, wide))
-    for _ in range(8):
-        angle, phase, length = made.uniform((0, 0, 10), (2 * np.pi, 2 * np.pi, 60))
-        total += np.cos(2 * np.pi / length * (x * np.cos(angle) + y * np.sin(angle)) + phase)
-    return (total / 2).astype(np.float32)
 
 
 PADDING_CODE: Final = 0

@@ -163,10 +163,12 @@ class Task:
 
     score_name: str | None = "accuracy"
 
-    def __init__(self, train: Samples, test: Samples, classes: int | None) -> None:
+    def __init__(
+        self, train: Samples, test: Samples, own_loss: Callable[[Any], Tensor] | None = None
+    ) -> None:
         self.train = train
         self.test = test
-        self.classes = classes
+        self._own_loss = own_loss
 
     def loss(self, outputs: Any, targets: Tensor) -> Tensor:
         return nn.functional.cross_entropy(logits(outputs), targets)
@@ -204,10 +206,6 @@ class UserTask(Task):
 
     score_name = None
 
-    def __init__(self, train: Samples, test: Samples, loss: Callable[[Any], Tensor] | None) -> None:
-        super().__init__(train, test, None)
-        self._own_loss = loss
-
     def loss(self, outputs: Any, targets: Tensor) -> Tensor:
         if self._own_loss is not None:
             return self._own_loss(outputs)
@@ -228,10 +226,9 @@ def make_task(workload: Workload, options: DataOptions, user: UserInputs | None 
     """The task of a workload; `user` is what a user's factory returned."""
     train = _make_dataset("train", workload, options, user)
     test = _make_dataset("test", workload, options, user)
-    if workload.task == "user":
-        return UserTask(train, test, user.loss if user else None)
-    kind = {"segmentation": Segmentation, "language": Language}.get(workload.task, Task)
-    return kind(train, test, workload.classes)
+    kinds: dict[str, type[Task]] = {"segmentation": Segmentation, "language": Language}
+    kind = (kinds | {"user": UserTask}).get(workload.task, Task)
+    return kind(train, test, user.loss if user else None)
 
 
 def dice(outputs: Tensor, masks: Tensor) -> Tensor:

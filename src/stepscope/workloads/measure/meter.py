@@ -7,6 +7,7 @@ from math import ceil
 from statistics import fmean, median
 from time import monotonic_ns, perf_counter
 
+from stepscope.workloads.arguments import ProgramArguments
 from stepscope.workloads.measure.clock import HostClock
 from stepscope.workloads.measure.record import MeasureNote, ModelMeasured, Warmup
 
@@ -82,6 +83,12 @@ class Limits:
         """Calls of the section all in all, if it has some and goes on for so many seconds."""
         more = max(1, self.least - calls, ceil(seconds / max(usual_s, _SHORTEST_S)))
         return calls + min(_MOST_PLANNED, more)
+
+
+def section_limits(asked: ProgramArguments, least: int) -> Limits:
+    """Of calls alike, after a warm-up of its own: as many or as long as asked for, else 2 s."""
+    seconds = asked.seconds or (2.0 if asked.steps is None else None)
+    return Limits(asked.steps, seconds, least=least, within=False)
 
 
 _NEARLY = 0.9

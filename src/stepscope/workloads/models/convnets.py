@@ -17,11 +17,9 @@ class Basic(nn.Module):
 
     def __init__(self, channels_in: int, channels: int, stride: int) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(channels_in, channels, 3, stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv1, self.bn1 = convolution(channels_in, channels, 3, stride)
         self.relu = nn.ReLU(inplace=True)
-        self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(channels)
+        self.conv2, self.bn2 = convolution(channels, channels, 3)
         self.downsample = shortcut(channels_in, channels, stride)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -39,12 +37,9 @@ class Bottleneck(nn.Module):
     def __init__(self, channels_in: int, channels: int, stride: int) -> None:
         super().__init__()
         wide = self.widening * channels
-        self.conv1 = nn.Conv2d(channels_in, channels, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(channels)
-        self.conv2 = nn.Conv2d(channels, channels, 3, stride, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(channels)
-        self.conv3 = nn.Conv2d(channels, wide, 1, bias=False)
-        self.bn3 = nn.BatchNorm2d(wide)
+        self.conv1, self.bn1 = convolution(channels_in, channels, 1)
+        self.conv2, self.bn2 = convolution(channels, channels, 3, stride)
+        self.conv3, self.bn3 = convolution(channels, wide, 1)
         self.relu = nn.ReLU(inplace=True)
         self.downsample = shortcut(channels_in, wide, stride)
 
@@ -56,13 +51,20 @@ class Bottleneck(nn.Module):
         return self.relu(y)
 
 
+def convolution(
+    channels_in: int, channels: int, kernel: int, stride: int = 1, groups: int = 1
+) -> list[nn.Module]:
+    """A convolution that keeps the size (over its stride) and its normalization."""
+    padding = kernel // 2
+    layer = nn.Conv2d(channels_in, channels, kernel, stride, padding, groups=groups, bias=False)
+    return [layer, nn.BatchNorm2d(channels)]
+
+
 def shortcut(channels_in: int, channels: int, stride: int) -> nn.Sequential | None:
     """None where the block's input can be added as it is."""
     if stride == 1 and channels_in == channels:
         return None
-    return nn.Sequential(
-        nn.Conv2d(channels_in, channels, 1, stride, bias=False), nn.BatchNorm2d(channels)
-    )
+    return nn.Sequential(*convolution(channels_in, channels, 1, stride))
 
 
 class ResNet(nn.Module):
@@ -70,8 +72,7 @@ class ResNet(nn.Module):
 
     def __init__(self, block: Any, depths: tuple[int, int, int, int], classes: int) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
-        self.bn1 = nn.BatchNorm2d(64)
+        self.conv1, self.bn1 = convolution(3, 64, 7, 2)
         self.relu = nn.ReLU(inplace=True)
         self.maxpool = nn.MaxPool2d(3, 2, 1)
         wide = 64
@@ -111,15 +112,6 @@ STAGES = (
 )
 DROPPED_BLOCKS = 0.2
 DROPOUT = 0.2
-
-
-def convolution(
-    channels_in: int, channels: int, kernel: int, stride: int = 1, groups: int = 1
-) -> list[nn.Module]:
-    """A convolution that keeps the size (over its stride) and its normalization."""
-    padding = kernel // 2
-    layer = nn.Conv2d(channels_in, channels, kernel, stride, padding, groups=groups, bias=False)
-    return [layer, nn.BatchNorm2d(channels)]
 
 
 class Squeeze(nn.Module):
@@ -163,8 +155,7 @@ class InvertedBottleneck(nn.Module):
             layers += [nn.Sequential(*convolution(channels_in, wide, 1), nn.SiLU(inplace=True))]
         depthwise = convolution(wide, wide, kernel, stride, groups=wide)
         layers += [nn.Sequential(*depthwise, nn.SiLU(inplace=True))]
-        layers += [Squeeze(wide, channels_in // 4)]
-        layers += [nn.Sequential(*convolution(wide, channels, 1))]
+        layers += [Squeeze(wide, channels_in // 4), nn.Sequential(*convolution(wide, channels, 1))]
         self.block = nn.Sequential(*layers)
         self.residual = stride == 1 and channels_in == channels
         self.stochastic_depth = DropSamples(drop)
