@@ -119,8 +119,8 @@ class DeviceClock:
             self._unsent.append((row, self._losses))
             self._losses = []
         self._time_rows(row, now)
-        waiting = len(self._unsent)
-        if waiting >= _UNSENT_ROWS or (waiting and now - self._since_ns > _UNSENT_NS):
+        unsent = self._unsent
+        if unsent and (len(unsent) >= _UNSENT_ROWS or now - self._since_ns > _UNSENT_NS):
             self._send()
         if now - self._polled_ns > _POLL_NS:
             self._polled_ns = now
