@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from stepscope.analyze.replay.changes import fuse_pointwise
+from stepscope.analyze.replay.changes import Change, fuse_pointwise
 from stepscope.analyze.replay.known import (
     attention_written_out,
     is_pointwise,
@@ -42,11 +42,8 @@ def cudnn_benchmark_off(case: Case) -> Iterable[Finding]:
     reached = sum((row.share or 0.0) * row.time_ns for row in rows) / whole if whole else 0
     convolved = [row for row in roofline_rows(case) if row.name == "aten::cudnn_convolution"]
     new_shapes = [row for row in convolved if row.calls < case.recorded_steps]  # not in every step
-    if (
-        case.step_share(spent) < _LEAST_CONVOLUTION
-        or reached >= _NEAR_CEILING
-        or len(new_shapes) >= _MANY_SHAPES
-    ):
+    share = case.step_share(spent)
+    if share < _LEAST_CONVOLUTION or reached >= _NEAR_CEILING or len(new_shapes) >= _MANY_SHAPES:
         return
     changes = facts.fix_changes(case, "cudnn_benchmark")
     reason = f"{in_ms(spent)} ms of convolutions use their fastest algorithms"
@@ -56,10 +53,10 @@ def cudnn_benchmark_off(case: Case) -> Iterable[Finding]:
     yield Finding(
         id=cudnn_benchmark_off.id,
         title="cuDNN does not benchmark its algorithms",
-        why=f"Convolutions take {case.step_share(spent):.0%} of the step at {reached:.0%} of the "
-        "GPU's limit; their shapes are constant, so one benchmark pays off.",
+        why=f"Convolutions take {share:.0%} of the step at {reached:.0%} of the GPU's limit; "
+        "their shapes are constant, so one benchmark pays off.",
         advice="Set torch.backends.cudnn.benchmark = True at the start.",
-        share=case.step_share(spent),
+        share=share,
         evidence=(
             Evidence("convolutions", spent, "ms"),
             Evidence("of the GPU's limit", 100 * reached, "%"),
@@ -80,11 +77,8 @@ _LEAST_LAYOUT = 0.03
 def layout_changes(case: Case) -> Iterable[Finding]:
     """Layout conversions around convolutions take 3% of the step."""
     spent, busy = facts.category_ms(case, "layout change"), facts.busy_ms(case)
-    if (
-        busy is None
-        or case.step_share(spent) < _LEAST_LAYOUT
-        or not facts.category_ms(case, "convolution")
-    ):
+    share = case.step_share(spent)
+    if busy is None or share < _LEAST_LAYOUT or not facts.category_ms(case, "convolution"):
         return
     already = any(m.memory_format == "channels_last" for m in case.config.models)
     changes = facts.fix_changes(case, "channels_last")
@@ -96,14 +90,14 @@ def layout_changes(case: Case) -> Iterable[Finding]:
         title="Every convolution converts NCHW to NHWC",
         why="Tensor cores convolve in NHWC, but the tensors are NCHW: "
         f"{facts.category_count(case, 'layout change'):,.0f} kernels per step only convert them, "
-        f"{case.step_share(spent):.0%} of its time.",
+        f"{share:.0%} of its time.",
         advice=(
             "The model is already channels_last: convert its inputs with "
             "x.to(memory_format=torch.channels_last), and look for .contiguous() and .view()."
             if already
             else "Convert model and inputs to memory_format=torch.channels_last."
         ),
-        share=case.step_share(spent),
+        share=share,
         evidence=(
             Evidence("layout changes", spent, "ms"),
             Evidence("of GPU time", 100 * spent / busy if busy else 0.0, "%"),
@@ -169,13 +163,12 @@ def unfused_pointwise(case: Case) -> Iterable[Finding]:
     if facts.is_compiled(case):
         return
     spent, count, products, where = _pointwise(case)
-    if case.step_share(spent) < _LEAST_POINTWISE or count < _CHAIN * max(products, 1.0):
+    share = case.step_share(spent)
+    if share < _LEAST_POINTWISE or count < _CHAIN * max(products, 1.0):
         return
-    changes = (
-        facts.fix_changes(case, "compile", "default")
-        if case.device == "cpu"
-        else [fuse_pointwise()]
-    )
+    changes: list[Change] | None = [fuse_pointwise()]
+    if case.device == "cpu":
+        changes = facts.fix_changes(case, "compile", "default")
     reason = f"{in_ms(spent)} ms of chains become one read and one write each"
     predicted = facts.predict_gain(case, changes, reason, 0.4)
     if facts.replay_gains_nothing(case, changes, predicted):
@@ -183,10 +176,10 @@ def unfused_pointwise(case: Case) -> Iterable[Finding]:
     yield Finding(
         id=unfused_pointwise.id,
         title="Pointwise operators are not fused",
-        why=f"{count:,.0f} pointwise operators per step take {case.step_share(spent):.0%} of it: "
-        "each reads its input from memory and writes its result back.",
+        why=f"{count:,.0f} pointwise operators per step take {share:.0%} of it: each reads its "
+        "input from memory and writes its result back.",
         advice="Compile the model (torch.compile), or use the fused operator (gelu, silu, …).",
-        share=case.step_share(spent),
+        share=share,
         evidence=(
             Evidence("pointwise", spent, "ms"),
             Evidence("pointwise operators per step", count),

@@ -59,12 +59,8 @@ def _best_precision(case: Case, wide: float) -> tuple[FixRef, Predicted | None, 
     reason = f"{in_ms(wide)} ms of matrix products run in {amp.value}, on half the bytes"
     lower = facts.predict_gain(case, facts.fix_changes(case, "amp", amp.value), reason, 0.35)
     tf32 = FixRef("tf32", "on")
-    quick = facts.predict_gain(
-        case,
-        facts.fix_changes(case, "tf32", "on"),
-        "fp32 products run as TF32 on tensor cores",
-        0.35,
-    )
+    reason = "fp32 products run as TF32 on tensor cores"
+    quick = facts.predict_gain(case, facts.fix_changes(case, "tf32", "on"), reason, 0.35)
     if quick is not None and not facts.gains_more(lower, quick, by=0.05):
         return tf32, quick, amp
     return amp, lower, tf32 if quick is not None else None
@@ -117,11 +113,9 @@ def low_precision(case: Case) -> Iterable[Finding]:
     yield Finding(
         id=low_precision.id,
         title=f"fp32 {leave} tensor cores idle",
-        why=(
-            f"Tensor cores work {on or 0:.0%} of GPU time, and every tensor is twice as large as "
-            f"in {_lower_dtype(case)}."
-            + (f" The host is nearly the limit (GPU busy {in_ms(busy)} ms)." if close else "")
-        ),
+        why=f"Tensor cores work {on or 0:.0%} of GPU time, and every tensor is twice as large as "
+        f"in {_lower_dtype(case)}."
+        + (f" The host is nearly the limit (GPU busy {in_ms(busy)} ms)." if close else ""),
         advice=_precision_advice(case, fix, other, close),
         share=case.step_share(busy if close or busy > 0.5 * case.step_ms else wide),
         evidence=(
@@ -186,7 +180,8 @@ def odd_sizes(case: Case) -> Iterable[Finding]:
     reached = min(REACHED_SHARE, _mean_share(even) or _USUAL_REACHED)
     slow = [row for row in odd if (row.share or 0.0) < _SLOW * reached]
     spent = facts.rows_ms(case, slow)
-    if case.step_share(spent) < _LEAST_ODD:
+    share = case.step_share(spent)
+    if share < _LEAST_ODD:
         return
     keys = {(row.name, row.shape) for row in slow}
 
@@ -209,7 +204,7 @@ def odd_sizes(case: Case) -> Iterable[Finding]:
         f"kernels, {case.per_step(heavy.time_ns):.2f} ms per step at {heavy.share:.0%} of the "
         "limit.",
         advice="Pad these sizes (vocabulary, channels, hidden width) to a multiple of 64, or 8.",
-        share=case.step_share(spent),
+        share=share,
         evidence=(
             Evidence("products with odd sizes", spent, "ms"),
             Evidence("their rate", 100 * (_mean_share(slow) or 0.0), "% of the limit"),
@@ -260,10 +255,8 @@ def scaler_collapse(case: Case) -> Iterable[Finding]:
     yield Finding(
         id=scaler_collapse.id,
         title="The gradient scaler skips updates",
-        why=(
-            f"{skipped} of {count} updates were skipped because gradients overflowed in fp16"
-            + (f"; the scale fell to {scales[-1]:g}." if scales else ".")
-        ),
+        why=f"{skipped} of {count} updates were skipped because gradients overflowed in fp16"
+        + (f"; the scale fell to {scales[-1]:g}." if scales else "."),
         advice="Use bf16, which needs no scaler; or find what overflows (a summed loss, masks of "
         "-inf) and clip after unscale_.",
         share=share,

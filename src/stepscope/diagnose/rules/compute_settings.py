@@ -79,6 +79,7 @@ def _deterministic(case: Case) -> Iterable[Finding]:
     share = min(1.0, fills + slower)
     if share <= 0:
         return
+    reason = "faster algorithms, and no filling of new tensors"
     changes = [scale_kernels(select_kernels("convolution"), 1 - _DETERMINISTIC_COST)]
     if fills:
         changes.append(remove_host(select_host(operator=_FILLS)))
@@ -86,10 +87,8 @@ def _deterministic(case: Case) -> Iterable[Finding]:
     yield Finding(
         id=debug_modes.id,
         title="Deterministic algorithms are on",
-        why=(
-            "Convolutions and reductions cannot use their fastest algorithms"
-            + (", and new tensors are filled before use." if fills else ".")
-        ),
+        why="Convolutions and reductions cannot use their fastest algorithms"
+        + (", and new tensors are filled before use." if fills else "."),
         advice="Leave torch.use_deterministic_algorithms and cudnn.deterministic off unless runs "
         "must be bit-identical; torch.utils.deterministic.fill_uninitialized_memory = False "
         "stops the filling alone.",
@@ -99,9 +98,7 @@ def _deterministic(case: Case) -> Iterable[Finding]:
             Evidence("convolutions", facts.category_ms(case, "convolution"), "ms"),
         ),
         where=facts.sites(case, "forward"),
-        predicted=facts.predict_gain(
-            case, changes, "faster algorithms, and no filling of new tensors", 0.8
-        ),
+        predicted=facts.predict_gain(case, changes, reason, 0.8),
         effort=Effort.ONE_LINE,
         kind=ChangeKind.NUMERIC,
         confidence=Confidence.LOW,
@@ -226,17 +223,11 @@ def _fixed_ms(case: Case) -> float | None:
         calls = _CALL_US * facts.operator_calls(case) / 1e3
         enough = case.step_share(calls) >= _LEAST_CALL_OVERHEAD
         return min(calls, 0.9 * case.step_ms) if enough else None
-    busy, unfed, count = (
-        facts.busy_ms(case),
-        facts.launch_idle_ms(case),
-        facts.kernels_per_step(case),
-    )
-    if (
-        busy is None
-        or not count
-        or case.step_share(unfed) < _LEAST_LAUNCH_IDLE
-        or 1e3 * busy / count > _SHORT_US
-    ):
+    busy, count = facts.busy_ms(case), facts.kernels_per_step(case)
+    unfed = facts.launch_idle_ms(case)
+    if busy is None or not count or 1e3 * busy / count > _SHORT_US:
+        return None
+    if case.step_share(unfed) < _LEAST_LAUNCH_IDLE:
         return None
     short = sum(k.total_ns for k in kernel_rows(case) if k.total_ns < SHORT_NS * k.count)
     return unfed + min(busy, LATENCY_STAYS * case.per_step(short))

@@ -52,11 +52,9 @@ def _of_run(case: Case, how: Loading) -> Finding:
         first = f", {part.name} first"
         place = _at(part) if part.what != SlotKind.LINE else ""  # a line's name is its place
         most = f" {part.share:.0%} of that is {part.name}{place}."
-    makers = (
-        f"in each of {how.workers} workers, which cannot keep up"
-        if how.workers
-        else "in the training process itself: num_workers=0"
-    )
+    makers = "in the training process itself: num_workers=0"
+    if how.workers:
+        makers = f"in each of {how.workers} workers, which cannot keep up"
     return Finding(
         id=loader_bound.id,
         title=_waits_for_loader(case),

@@ -62,12 +62,8 @@ _MOST_WORKERS_A_CORE = 1.5  # below that, waiting for storage can be worth it
 @rule("data.too_many_workers", "More workers than cores.")
 def too_many_workers(case: Case) -> Iterable[Finding]:
     """Workers outnumber the cores, and running, starting or waiting for them costs 2%."""
-    how = loading(case)
-    if (
-        how is None
-        or case.cores <= 0
-        or how.workers <= max(_MOST_WORKERS_A_CORE * case.cores, how.most)
-    ):
+    how = loading(case) if case.cores > 0 else None
+    if how is None or how.workers <= max(_MOST_WORKERS_A_CORE * case.cores, how.most):
         return
     starts = facts.time_spent(case, "epoch_start")
     started, start_s = (starts.share, starts.seconds) if starts is not None else (0.0, 0.0)
@@ -76,22 +72,19 @@ def too_many_workers(case: Case) -> Iterable[Finding]:
         taken = max(taken, case.step_share(how.batch_ms / how.cores))
     if max(taken, started) < LEAST_GAIN:
         return
+    far_too_many = how.workers >= 2 * _MOST_WORKERS_A_CORE * case.cores
     yield Finding(
         id=too_many_workers.id,
         title=f"{how.workers} workers share {_counted(how.cores, 'core')}",
-        why=(
-            f"A batch takes {in_ms(how.batch_ms)} ms of a core that other workers need too"
-            + (f"; starting workers took {facts.in_s(start_s)}." if started >= LEAST_GAIN else ".")
-        ),
+        why=f"A batch takes {in_ms(how.batch_ms)} ms of a core that other workers need too"
+        + (f"; starting workers took {facts.in_s(start_s)}." if started >= LEAST_GAIN else "."),
         advice="More workers than cores only take turns.",
         settings=(loader_setting("num_workers", how.needed),),
         share=max(taken, started),
         evidence=(*how.evidence, Evidence("starting workers", start_s, "s per run")),
         where=how.places(),
         effort=Effort.ONE_ARGUMENT,
-        confidence=Confidence.HIGH
-        if how.workers >= 2 * _MOST_WORKERS_A_CORE * case.cores
-        else Confidence.MEDIUM,
+        confidence=Confidence.HIGH if far_too_many else Confidence.MEDIUM,
         scope=Scope.STEP if taken >= started else Scope.RUN,
     )
 

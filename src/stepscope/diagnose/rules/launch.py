@@ -101,11 +101,9 @@ def unfused_optimizer(case: Case) -> Iterable[Finding]:
     if name is None:
         return
     device = optimizer_ms(case)
-    host = case.phases.get("optimizer", 0.0)
-    spent = max(device, host)
-    if case.step_share(spent) < _LEAST_OPTIMIZER or (
-        facts.is_compiled(case) and case.device == "cpu"
-    ):
+    spent = max(device, case.phases.get("optimizer", 0.0))
+    share = case.step_share(spent)
+    if share < _LEAST_OPTIMIZER or (facts.is_compiled(case) and case.device == "cpu"):
         return
     reason = f"the optimizer's {in_ms(spent)} ms become one pass over its state"
     changes = facts.fix_changes(case, "fused_optimizer")
@@ -116,13 +114,11 @@ def unfused_optimizer(case: Case) -> Iterable[Finding]:
     yield Finding(
         id=unfused_optimizer.id,
         title=f"{name} updates parameters in many passes",
-        why=(
-            f"The optimizer takes {case.step_share(spent):.0%} of the step"
-            + (", one parameter at a time" if one_by_one else ", in a dozen foreach operations")
-            + ": each reads and writes its whole state again."
-        ),
+        why=f"The optimizer takes {share:.0%} of the step"
+        + (", one parameter at a time" if one_by_one else ", in a dozen foreach operations")
+        + ": each reads and writes its whole state again.",
         advice=f"Pass fused=True to {name}.",
-        share=case.step_share(spent),
+        share=share,
         evidence=(
             Evidence("optimizer", spent, "ms"),
             *((Evidence("its kernels", device, "ms"),) if case.device == "cuda" else ()),
@@ -132,9 +128,7 @@ def unfused_optimizer(case: Case) -> Iterable[Finding]:
         fix=FixRef("fused_optimizer"),
         effort=Effort.ONE_ARGUMENT,
         kind=ChangeKind.NUMERIC,
-        confidence=Confidence.HIGH
-        if predicted is not None and case.device == "cuda"
-        else Confidence.MEDIUM,
+        confidence=Confidence.HIGH if predicted and case.device == "cuda" else Confidence.MEDIUM,
     )
 
 
@@ -167,11 +161,9 @@ def graph_breaks(case: Case) -> Iterable[Finding]:
     yield Finding(
         id=graph_breaks.id,
         title=f"Graph breaks split the model into {breaks + 1} graphs",
-        why=(
-            f"Dynamo breaks the graph at {breaks} place{'s' if breaks > 1 else ''}"
-            + (f" (“{first}”)" if first else "")
-            + ": Python runs there, and nothing fuses across."
-        ),
+        why=f"Dynamo breaks the graph at {breaks} place{'s' if breaks > 1 else ''}"
+        + (f" (“{first}”)" if first else "")
+        + ": Python runs there, and nothing fuses across.",
         advice="Move .item(), print and data-dependent branches out of forward, or use "
         "torch.where; fullgraph=True turns the first break into an error.",
         share=min(1.0, share),
@@ -209,11 +201,9 @@ def recompiles(case: Case) -> Iterable[Finding]:
     yield Finding(
         id=recompiles.id,
         title=f"torch.compile recompiled {again} times",
-        why=(
-            f"Shapes, numbers or flags change from call to call: recompiling took about "
-            f"{facts.in_s(wasted)} of the run"
-            + ("; past its limit Dynamo runs the code eagerly." if again >= _DYNAMO_LIMIT else ".")
-        ),
+        why=f"Shapes, numbers or flags change from call to call: recompiling took about "
+        f"{facts.in_s(wasted)} of the run"
+        + ("; past its limit Dynamo runs the code eagerly." if again >= _DYNAMO_LIMIT else "."),
         advice="Keep shapes constant (drop_last, padding to a few lengths), or compile with "
         "dynamic=True; TORCH_LOGS=recompiles shows what changed.",
         share=max(share, 0.0),

@@ -49,17 +49,15 @@ def few_cores(case: Case) -> Iterable[Finding]:
         return
     logical = float(cpu.get("logical_cores") or usable)
     limited = logical > usable
+    first = "More workers will not help."
+    if limited:
+        first = f"The machine has {logical:g} cores: request more (container or job limits)."
     yield _of_machine(
         id=few_cores.id,
         title=f"All {usable:g} usable cores are busy loading data",
         why=f"The program and its workers use {percent / 100:.1f} of {usable:g} cores, and the "
         f"GPU still waits for data {share:.0%} of the step.",
-        advice=(
-            f"The machine has {logical:g} cores: request more (container or job limits). "
-            if limited
-            else "More workers will not help. "
-        )
-        + "Make samples cheaper: decode and resize once, or augment on the GPU.",
+        advice=f"{first} Make samples cheaper: decode and resize once, or augment on the GPU.",
         share=share,
         evidence=(
             Evidence("cores in use", percent / 100),
@@ -190,31 +188,30 @@ def slow_pcie_link(case: Case) -> Iterable[Finding]:
     """
     gpu = facts.machine_part(case, "gpus")
     width, most = gpu.get("pcie_width"), gpu.get("pcie_width_max")
-    best = _LANE_GB.get(gpu.get("pcie_generation_max") or 0, 0.0) * (most or 0)
+    now, newest = gpu.get("pcie_generation"), gpu.get("pcie_generation_max")
+    best = _LANE_GB.get(newest or 0, 0.0) * (most or 0)
     if not width or not most or not best:
         return
     copied = _copy_rate(case)
     narrow, slow = width < most, copied is not None and copied < _SLOW_COPY * best
-    if not narrow and not (slow and (gpu["pcie_generation"] or 0) < gpu["pcie_generation_max"]):
+    if not narrow and not (slow and (now or 0) < (newest or 0)):
         return
     share = facts.exposed_copy_share(case) or 0.0
+    title = f"The GPU uses {width} of {most} PCIe lanes"
+    if not narrow:
+        title = f"The GPU's link runs at PCIe {now} instead of {newest}"
     faster = width / most if narrow else (copied or best) / best
     yield _of_machine(
         id=slow_pcie_link.id,
-        title=(
-            f"The GPU uses {width} of {most} PCIe lanes"
-            if narrow
-            else f"The GPU's link runs at PCIe {gpu['pcie_generation']} instead of "
-            f"{gpu['pcie_generation_max']}"
-        ),
+        title=title,
         why=f"Copies could be {1 / faster:.1f}× faster; the GPU does nothing but copy {share:.0%} "
         "of the step.",
         advice="Use a slot with all lanes, reseat the card, and check the slot's firmware "
         "setting; copying less, or during compute, helps on any link.",
         share=share,
         evidence=(
-            Evidence("link", f"PCIe {gpu.get('pcie_generation')} ×{width}"),
-            Evidence("card's maximum", f"PCIe {gpu.get('pcie_generation_max')} ×{most}"),
+            Evidence("link", f"PCIe {now} ×{width}"),
+            Evidence("card's maximum", f"PCIe {newest} ×{most}"),
             *([Evidence("pinned copies", copied, "GB/s")] if copied is not None else ()),
         ),
         predicted=case.reach(

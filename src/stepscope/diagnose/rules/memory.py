@@ -180,10 +180,9 @@ def allocator_retries(case: Case) -> Iterable[Finding]:
     ms = case.per_step(sum(call.total_ns for call in asked))
     calls = sum(call.count for call in asked) / max(1, case.recorded_steps)
     lost = None if known is None else known.peak - known.allocated
-    predicted = case.predict(
-        drop_host(f"^({'|'.join(_DRIVER_CALLS)})$"),
-        reason=f"saves {ms:.1f} ms of driver allocation",
-    )
+    much = known is not None and lost is not None and lost > 0.1 * known.peak
+    dropped = drop_host(f"^({'|'.join(_DRIVER_CALLS)})$")
+    predicted = case.predict(dropped, reason=f"saves {ms:.1f} ms of driver allocation")
     yield Finding(
         id=allocator_retries.id,
         title=f"The allocator retried {retries:,} times",
@@ -202,9 +201,7 @@ def allocator_retries(case: Case) -> Iterable[Finding]:
         predicted=predicted if ms else None,
         fix=FixRef("expandable_segments"),
         effort=Effort.ENVIRONMENT,
-        confidence=Confidence.HIGH
-        if lost and known and lost > 0.1 * known.peak
-        else Confidence.MEDIUM,
+        confidence=Confidence.HIGH if much else Confidence.MEDIUM,
     )
 
 
@@ -227,9 +224,8 @@ def batch_could_grow(case: Case) -> Iterable[Finding]:
         return
     if (facts.idle_share(case, IdleCause.HOST) or 0.0) < _LEAST_IDLE:
         return
-    fixed = sum(
-        known.owners.get(one, 0.0) for one in ("parameters", "gradients", "optimizer_state")
-    )
+    kept = ("parameters", "gradients", "optimizer_state")
+    fixed = sum(known.owners.get(owner, 0.0) for owner in kept)
     per_batch = max(known.peak - fixed, 1.0)
     fits = int((_ROOM * known.total - fixed) / per_batch)
     times = 1
@@ -247,11 +243,9 @@ def batch_could_grow(case: Case) -> Iterable[Finding]:
         title=f"A batch {times}× as large would fit",
         why=f"The GPU is busy {busy:.0%} of the time and uses {_amount(known.peak)} of "
         f"{_amount(known.total)}; a larger batch needs no more launches.",
-        advice=(
-            "Use larger batches and adjust the learning rate: the step takes about as long, so "
-            f"samples per second grow up to {times}×"
-            + (f" ({now:,.0f} → {now * times:,.0f})." if now else ".")
-        ),
+        advice="Use larger batches and adjust the learning rate: the step takes about as long, so "
+        f"samples per second grow up to {times}×"
+        + (f" ({now:,.0f} → {now * times:,.0f})." if now else "."),
         fix=FixRef("batch", str(batch * times)) if batch else None,
         effort=Effort.ONE_LINE,
         kind=ChangeKind.SEMANTIC,

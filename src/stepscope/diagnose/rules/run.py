@@ -30,10 +30,8 @@ def startup_share(case: Case) -> Iterable[Finding]:
     yield Finding(
         id=startup_share.id,
         title=f"Start-up takes {share:.0%} of the run",
-        why=(
-            f"The program spends {in_s(own)} of {in_s(whole.run_s)} before the first step, in its "
-            "own setup" + (f" and importing {foreign.module}." if foreign else ".")
-        ),
+        why=f"The program spends {in_s(own)} of {in_s(whole.run_s)} before the first step, in its "
+        "own setup" + (f" and importing {foreign.module}." if foreign else "."),
         advice="Preprocess the data once and keep the result (numpy.save, a memory map); "
         f"vectorise loops. Without start-up this run would take {in_s(whole.run_s - own)} instead "
         f"of {in_s(whole.run_s)}; `stepscope run --python` names the functions.",

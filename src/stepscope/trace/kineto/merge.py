@@ -134,13 +134,8 @@ def _join_readers(
             taken = {n: readers[n].columns[table].pop(name).take() for n in holders}
             if name in interned:
                 taken = {n: maps[n][interned[name]][column] for n, column in taken.items()}
-            tables[table][name] = (
-                taken[0]
-                if len(readers) == 1
-                else np.concatenate(
-                    [taken[n][begins[n][k] : begins[n][k + 1]] for _, n, k in order if n in taken]
-                )
-            )
+            parts = [taken[n][begins[n][k] : begins[n][k + 1]] for _, n, k in order if n in taken]
+            tables[table][name] = taken[0] if len(readers) == 1 else np.concatenate(parts)
     return lists, tables, chunks
 
 
