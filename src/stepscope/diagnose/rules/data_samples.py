@@ -169,6 +169,7 @@ def tiny_samples(case: Case) -> Iterable[Finding]:
         return
     batch = round(source.ms_per_batch / source.ms_per_sample)
     collate = source.collate_share
+    reason = "a batch fetched at once takes about a seventh of the time (rule of thumb)"
     yield Finding(
         id=tiny_samples.id,
         title=f"Python collates {batch:,} tiny samples per batch",
@@ -184,10 +185,7 @@ def tiny_samples(case: Case) -> Iterable[Finding]:
             Evidence("collating", 100 * collate, "% of a batch"),
         ),
         where=how.places(source),
-        predicted=how.with_batch_time(
-            _BATCHED_TIME,
-            "a batch fetched at once takes about a seventh of the time (rule of thumb)",
-        ),
+        predicted=how.with_batch_time(_BATCHED_TIME, reason),
         confidence=Confidence.HIGH if collate >= 0.3 else Confidence.MEDIUM,
     )
 

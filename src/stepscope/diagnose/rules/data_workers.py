@@ -127,6 +127,8 @@ def no_persistent_workers(case: Case) -> Iterable[Finding]:
 
 
 def _restarted_in_steps(how: Loading) -> Finding:
+    least_ms = max(how.compute_ms, how.batch_ms / how.workers)
+    reason = "persistent workers load batches while the step computes"
     return Finding(
         id=no_persistent_workers.id,
         title="Every step restarts the data loader's workers",
@@ -137,11 +139,7 @@ def _restarted_in_steps(how: Loading) -> Finding:
         share=how.share,
         evidence=(*how.evidence, Evidence("iterators created", how.epochs)),
         where=(*facts.category_places(how.case, "epoch_start"), *how.places()),
-        predicted=how.case.reach(
-            max(how.compute_ms, how.batch_ms / how.workers),
-            "persistent workers load batches while the step computes",
-            doubt=0.3,
-        ),
+        predicted=how.case.reach(least_ms, reason, doubt=0.3),
         kind=ChangeKind.NUMERIC,
     )
 
@@ -165,6 +163,7 @@ def no_prefetch(case: Case) -> Iterable[Finding]:
     late_ms = how.wait_ms - (0.0 if loader is None else float(loader.hand_over_ms))
     if ahead > _DEFAULT_PREFETCH or not how.batch_ms or late_ms < LEAST_GAIN * case.step_ms:
         return
+    saved = 0.9 if ahead < _DEFAULT_PREFETCH else 0.5
     yield Finding(
         id=no_prefetch.id,
         title=f"Workers prefetch only {ahead} batch{'es' if ahead != 1 else ''} each",
@@ -177,9 +176,7 @@ def no_prefetch(case: Case) -> Iterable[Finding]:
         evidence=(*how.evidence, Evidence("batches prefetched", ahead, "per worker")),
         where=how.places(),
         predicted=case.reach(
-            case.step_ms - late_ms * (0.9 if ahead < _DEFAULT_PREFETCH else 0.5),
-            "prefetched batches cover late ones",
-            doubt=0.5,
+            case.step_ms - late_ms * saved, "prefetched batches cover late ones", doubt=0.5
         ),
         effort=Effort.ONE_ARGUMENT,
         confidence=Confidence.MEDIUM if ahead < _DEFAULT_PREFETCH else Confidence.LOW,
@@ -198,11 +195,9 @@ def fresh_memory(case: Case) -> Iterable[Finding]:
         return
     if any(one.name == "recycle" and one.state is FixState.APPLIED for one in run.fixes):
         return
-    predicted = case.predict(
-        *(facts.fix_changes(case, "recycle") or ()),
-        reason="workers write batches into memory that is already mapped",
-        doubt=0.5,
-    )
+    changes = facts.fix_changes(case, "recycle") or ()
+    reason = "workers write batches into memory that is already mapped"
+    predicted = case.predict(*changes, reason=reason, doubt=0.5)
     if predicted is None or 1 - 1 / predicted.speedup < LEAST_GAIN:
         return
     yield Finding(

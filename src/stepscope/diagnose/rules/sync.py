@@ -134,11 +134,8 @@ def sync_empty_cache(case: Case) -> Iterable[Finding]:
         return
     spent = sum(one.total_ns for one in calls if re.search(_MEMORY_CALLS, one.name))
     lost_ms = case.per_step(spent)
-    predicted = case.predict(
-        changes.drop_waits("empty_cache"),
-        changes.drop_host(_MEMORY_CALLS),
-        reason="memory is reused from step to step",
-    )
+    reused = (changes.drop_waits("empty_cache"), changes.drop_host(_MEMORY_CALLS))
+    predicted = case.predict(*reused, reason="memory is reused from step to step")
     if not waits.is_worth_fixing(case, predicted, lost_ms):
         return
     calling = {
@@ -182,11 +179,8 @@ def sync_together(case: Case) -> Iterable[Finding]:
     if any(waits.is_worth_fixing(case, one, 0.0) for one in single):
         return
     all_ = sorted((w for some in (*groups.values(), copied) for w in some), key=lambda w: -w.ms)
-    predicted = case.predict(
-        changes.drop_waits(),
-        changes.unblock_copies(),
-        reason=f"the host prepares the next step instead of waiting at {len(all_)} lines",
-    )
+    reason = f"the host prepares the next step instead of waiting at {len(all_)} lines"
+    predicted = case.predict(changes.drop_waits(), changes.unblock_copies(), reason=reason)
     if not waits.is_worth_fixing(case, predicted, 0.0):
         return
     yield Finding(

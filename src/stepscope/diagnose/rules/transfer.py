@@ -63,10 +63,8 @@ def no_pinning(case: Case) -> Iterable[Finding]:
     how, copies = loading(case), _copies(case).pageable
     if how is None or how.loader.pin_memory or not copies:
         return
-    predicted = case.predict(
-        *(fix_changes(case, "pin") or ()),
-        reason="batches are copied from pinned memory while the host keeps launching",
-    )
+    reason = "batches are copied from pinned memory while the host keeps launching"
+    predicted = case.predict(*(fix_changes(case, "pin") or ()), reason=reason)
     told = Finding(
         id=no_pinning.id,
         title="Batches are copied from pageable memory",
@@ -134,10 +132,8 @@ def copies_not_overlapped(case: Case) -> Iterable[Finding]:
     only_repeated = bool(again) and again >= {wait.place for wait in new}
     if case.device != "cuda" or share < LEAST_GAIN or only_repeated:
         return
-    predicted = case.predict(
-        *(fix_changes(case, "prefetch") or ()),
-        reason=f"{in_ms(exposed_ms)} ms of copies overlap the previous step's compute",
-    )
+    reason = f"{in_ms(exposed_ms)} ms of copies overlap the previous step's compute"
+    predicted = case.predict(*(fix_changes(case, "prefetch") or ()), reason=reason)
     first = case.predict(*(fix_changes(case, "pin") or ()))
     reached = first.step_ms if first is not None else case.step_ms
     better = predicted is not None and predicted.step_ms <= (1 - LEAST_GAIN) * reached

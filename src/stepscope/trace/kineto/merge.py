@@ -52,11 +52,10 @@ def read_header(outside: bytes) -> TraceHeader:
         document = _parsed(text[: events.end()] + "]}")
     if not isinstance(document, dict):
         return TraceHeader(whole)
-    distributed = document.get("distributedInfo")
+    distributed, devices = document.get("distributedInfo"), document.get("deviceProperties")
     distributed = distributed if isinstance(distributed, dict) else {}
-    backend = distributed.get("backend")
-    devices = document.get("deviceProperties")
     devices = devices if isinstance(devices, list) else []
+    backend = distributed.get("backend")
     return TraceHeader(
         whole,
         _whole_number(document.get("baseTimeNanoseconds")) or 0,
