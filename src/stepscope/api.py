@@ -29,7 +29,7 @@ class Observed:
         self.ended = False
 
     @property
-    def document(self) -> dict[str, Any] | None:
+    def document(self) -> dict[str, object] | None:
         """What `stepscope show --json` prints; None while the run is under way."""
         return self.result.document if self.ended else None
 

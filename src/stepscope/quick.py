@@ -72,7 +72,7 @@ class QuickProfile:
     @property
     def bottlenecks(self) -> list[str]:
         """What slows the step down, largest first, with what a fix would save."""
-        document = self.run.document
+        document = self.run.subject.document
         mean = document["steps"]["mean_ms"]
         told = [(one["title"], gain_text(one, mean)) for one in document["findings"]]
         return [f"{title} ({saved})" if saved else title for title, saved in told]

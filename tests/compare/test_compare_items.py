@@ -4,18 +4,21 @@ import pytest
 from bench_documents import document, point
 from compare_world import item, run, times
 from documents import made
+from subjects import subject
 
 from stepscope.analyze.run.document import RunSummary
 from stepscope.analyze.timeline.document import TraceAnalysis
 from stepscope.bench.record import ProcessRecord
 from stepscope.bench.results import BenchResult
 from stepscope.compare.document import compare_results
+from stepscope.compare.open_sides import side_of
 from stepscope.compare.quantities import setting_differences
 from stepscope.compare.sides import (
     BASELINE_ITEM,
     FIXED_ITEM,
     Side,
     TrialSpeed,
+    TuneSpeeds,
     bench_side,
     merge_items,
     run_side,
@@ -26,7 +29,6 @@ from stepscope.compare.verdicts import pair_items
 from stepscope.measure.trial.record import TrialRequest
 from stepscope.record.errors import UsageError
 from stepscope.results.comparison import ResultKind
-from stepscope.tune.document import Tune
 from stepscope.workloads.measure.record import InferMeasured
 
 
@@ -49,7 +51,7 @@ def bench_items(found, records):
 
 
 def tune(**parts):
-    return made(Tune, schema="stepscope.tune/2", **parts)
+    return made(TuneSpeeds, **parts)
 
 
 def test_a_bench_has_an_item_a_point_with_its_processes():
@@ -103,6 +105,11 @@ def test_a_tune_without_its_journal_is_known_by_means():
 def test_a_tune_that_measured_nothing_cannot_be_compared():
     with pytest.raises(UsageError, match="nothing in this tune"):
         tune_side("t", tune(), [])
+
+
+def test_a_batch_size_search_is_not_compared():
+    with pytest.raises(UsageError, match="x is a batch result"):
+        side_of(subject("batch", {}))
 
 
 def test_a_run_without_steady_steps_cannot_be_compared():

@@ -18,11 +18,20 @@ _LONGEST = 48
 
 def _show(display: Progress, event: "TrialEvent") -> None:
     """A trial that starts or has ended."""
-    if event.trial is not None:
-        display.line(_line(event))
+    trial, name = event.trial, trial_name(event.request)
+    if trial is None:
+        left = f"{format_duration(event.spent_s)} of {format_duration(event.budget_s)}"
+        display.update(name, left=left)
         return
-    left = f"{format_duration(event.spent_s)} of {format_duration(event.budget_s)}"
-    display.update(trial_name(event.request), left=left)
+    again = " (known)" if event.repeated else ""
+    took = f"({format_duration(trial.seconds)}){again}"
+    if not trial.ok:
+        told = f"  {trial.status.label}: {trial.failure}{again}"
+    elif not trial.step_ms:
+        told = f"  {trial.steps} steps  {took}"
+    else:
+        told = f" {format_number(trial.mean_ms):>8} ms  {took}"
+    display.line(f"{trial.number:>3}  {name:<{_LONGEST}}{told}")
 
 
 def trial_name(request: "TrialRequest") -> str:
@@ -35,19 +44,6 @@ def trial_name(request: "TrialRequest") -> str:
         words = f"control, rounded to {request.perturb}"
     words += ", draws per batch" if request.draws_per_batch else ""
     return words + (f", seed {request.seed}" if request.seed else "")
-
-
-def _line(event: "TrialEvent") -> str:
-    trial = event.trial
-    assert trial is not None
-    again = " (known)" if event.repeated else ""
-    head = f"{trial.number:>3}  {trial_name(event.request):<{_LONGEST}}"
-    took = f"({format_duration(trial.seconds)}){again}"
-    if not trial.ok:
-        return f"{head}  {trial.status.label}: {trial.failure}{again}"
-    if not trial.step_ms:
-        return f"{head}  {trial.steps} steps  {took}"
-    return f"{head} {format_number(trial.mean_ms):>8} ms  {took}"
 
 
 _ALLOW = click.Choice(("exact", "numeric", "semantic"))

@@ -9,14 +9,21 @@ from msgspec import Struct
 from stepscope.bench.record import ProcessRecord
 from stepscope.bench.results import BenchResult
 from stepscope.bench.run import RECORDS
-from stepscope.compare.sides import Side, TrialSpeed, bench_side, run_side, trace_side, tune_side
+from stepscope.compare.sides import (
+    Side,
+    TrialSpeed,
+    TuneSpeeds,
+    bench_side,
+    run_side,
+    trace_side,
+    tune_side,
+)
 from stepscope.compare.verdicts import remember_noise
 from stepscope.measure.journal import JOURNAL_FILE
 from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.results.load import COMPARED, Bench, LoadedResult, Run, Trace, Tune, decode, load
 from stepscope.store.folder import RUN_FILE, read_run
 from stepscope.store.json_lines import read_record_lines
-from stepscope.tune.document import Tune as TuneDocument
 
 _ADVICE = "compare its JSON alone instead"
 
@@ -77,7 +84,7 @@ def side_of(subject: LoadedResult) -> Side:
         path = folder / JOURNAL_FILE if folder else None
         lines = read_record_lines(path, _JournalLine, _ADVICE) if path else []
         trials = [line.trial for line in lines if line.trial is not None]
-        return tune_side(name, decode(subject.document, TuneDocument), trials)
+        return tune_side(name, decode(subject.document, TuneSpeeds), trials)
     if isinstance(subject, Bench):
         records = read_record_lines(folder / RECORDS, ProcessRecord, _ADVICE) if folder else []
         return bench_side(name, decode(subject.document, BenchResult), records)

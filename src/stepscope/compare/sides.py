@@ -32,7 +32,7 @@ from stepscope.results.comparison import (
     SettingValue,
 )
 from stepscope.results.load import decode
-from stepscope.tune.document import Measured, Tune, TunedProgram
+from stepscope.tune.document import Measured, MeasuredBaseline, MeasuredSides, TunedProgram
 from stepscope.workloads.measure.record import InferMeasured
 
 Settings = dict[Setting, SettingValue]
@@ -246,7 +246,24 @@ class TrialSpeed(Struct, frozen=True):
         return self.status == "ok" and bool(self.step_ms) and not other
 
 
-def tune_side(name: str, found: Tune, trials: Sequence[TrialSpeed]) -> Side:
+class TuneFinal(Struct, frozen=True):
+    """The fixes that were confirmed, and the fresh trials that did."""
+
+    fixes: tuple[str, ...] = ()
+    trials: tuple[int, ...] = ()
+    measured: MeasuredSides | None = None
+
+
+class TuneSpeeds(Struct, frozen=True, kw_only=True):
+    """What is compared of a tune's document, by whichever version it was written."""
+
+    run: TunedProgram
+    machine: Machine | None = None
+    baseline: MeasuredBaseline = MeasuredBaseline()
+    final: TuneFinal | None = None
+
+
+def tune_side(name: str, found: TuneSpeeds, trials: Sequence[TrialSpeed]) -> Side:
     """The baseline and, where fixes were confirmed, the fixed program; by fresh trials if any.
 
     `trials` are the journal's; without them each is known by its mean alone. Amounts are those of
@@ -266,7 +283,8 @@ def tune_side(name: str, found: Tune, trials: Sequence[TrialSpeed]) -> Side:
     )
     if not any(items):
         raise UsageError("nothing in this tune was measured")
-    measured, machine = sides.ladder if sides else found.baseline, _machine(found.machine)
+    measured = sides.ladder if sides else found.baseline
+    machine = None if found.machine == Machine() else found.machine
     fixes = _part(SettingPart.FIXES, {"fixes": final and final.fixes})
     return Side(
         kind=ResultKind.TUNE,

@@ -18,6 +18,7 @@ from msgspec import Struct, ValidationError
 
 from stepscope.analyze.run.document import RunSummary, from_json, to_json
 from stepscope.analyze.timeline.document import TraceAnalysis, analyze_ranks, trace_analysis
+from stepscope.hardware.ceiling_cache import known_ceilings
 from stepscope.record.errors import UsageError
 from stepscope.record.timeline import Timeline
 from stepscope.store.folder import RUN_FILE, RUNS_FOLDER, find_run
@@ -172,14 +173,15 @@ class Trace(LoadedResult):
     def __init__(self, path: Path, timeline: Timeline | None = None) -> None:
         super().__init__(path.name, None, path)
         self._path = path
-        self._recorded = timeline
+        if timeline is not None:
+            self.recording = timeline
         self.counters: Mapping[int, WorkCounters] | None = None
         """What Nsight Compute counted, by device event; given before the document is asked for."""
 
     @cached_property
     def recording(self) -> Timeline:
         """As it was recorded. Raises StepscopeError."""
-        return open_trace(self._path) if self._recorded is None else self._recorded
+        return open_trace(self._path)
 
     def _document(self) -> ResultDocument:
         from stepscope.diagnose.findings import with_trace_findings
@@ -190,8 +192,6 @@ class Trace(LoadedResult):
     @cached_property
     def analysis(self) -> TraceAnalysis:
         """Everything the recording tells, findings apart."""
-        from stepscope.hardware.ceiling_cache import known_ceilings
-
         return trace_analysis(self.recording, known_ceilings(), self.counters)
 
     @property
@@ -211,16 +211,15 @@ class Ranks(LoadedResult):
     def __init__(self, folder: Path, timelines: list[Timeline] | None = None) -> None:
         super().__init__(folder.name)
         self._folder = folder
-        self._recorded = timelines
+        if timelines is not None:
+            self.timelines = timelines
 
     @cached_property
     def timelines(self) -> list[Timeline]:
         """In order of rank. Raises StepscopeError where none can be read."""
-        return open_ranks(self._folder) if self._recorded is None else self._recorded
+        return open_ranks(self._folder)
 
     def _document(self) -> ResultDocument:
-        from stepscope.hardware.ceiling_cache import known_ceilings
-
         document: ResultDocument = to_json(analyze_ranks(self.timelines, known_ceilings()))
         return document
 

@@ -28,7 +28,7 @@ from stepscope.report.story.blocks import (
 )
 from stepscope.report.story.narrator import screen_of, story_of
 from stepscope.report.text import safe
-from stepscope.results.load import LoadedResult, ResultDocument
+from stepscope.results.load import LoadedResult
 
 _HEAD = "<head>\n"
 _MAY = "allow-scripts allow-downloads allow-popups allow-popups-to-escape-sandbox"
@@ -87,7 +87,7 @@ class Result:
         return self.subject.folder
 
     @property
-    def document(self) -> ResultDocument:
+    def document(self) -> dict[str, object]:
         """What the command's `--json` prints."""
         return self.subject.document
 
