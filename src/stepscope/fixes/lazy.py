@@ -1,6 +1,7 @@
 """Modules that a fix needs in the program's process only, or only to predict: each is imported when
 something of it is asked for, since the parent lists fixes and never imports torch."""
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ else:
             self._name = name
 
         def __getattr__(self, name: str) -> Any:
-            return getattr(import_module(self._name), name)
+            return getattr(sys.modules.get(self._name) or import_module(self._name), name)
 
     torch = _Lazy("torch")
     changes = _Lazy("stepscope.analyze.replay.changes")
