@@ -94,7 +94,7 @@ def test_a_process_that_works_is_measured_with_its_machine(measure, tmp_path):
     assert 0 < record.machine.own_cores < 2
     assert 0 < record.machine.host_busy <= 1
     assert record.machine.gpu_busy is None
-    assert "this was said" in (tmp_path / "process" / measure_point.OUTPUT).read_text()
+    assert "this was said" in (tmp_path / "process" / measure_point.OUTPUT_FILE).read_text()
     json.dumps(to_builtins(record), allow_nan=False)
 
 
