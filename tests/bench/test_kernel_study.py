@@ -6,6 +6,7 @@ import os
 import stat
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from recordings import recorded
 
 import stepscope
 from stepscope.analyze.timeline.roofline.ceilings import Ceilings
+from stepscope.bench import kernel_recording
 from stepscope.bench.kernel_recording import (
     KernelSubject,
     count_kernels,
@@ -192,6 +194,18 @@ def test_counters_are_read_from_what_ncu_wrote(tmp_path, ncu):
     assert told.why is None
     assert len(told.counters) > 3
     assert told.counters[0].dram_bytes > 0
+
+
+def test_ncu_is_asked_for_kernels_of_exactly_these_names(tmp_path, monkeypatch):
+    asked = []
+
+    def run_logged(command, *_):
+        asked.extend(command)
+        return SimpleNamespace(timed_out=True)
+
+    monkeypatch.setattr(kernel_recording, "run_logged", run_logged)
+    run_ncu(["true"], {}, ["a+b", "Kernel2", "a+b"], tmp_path, 20.0)
+    assert asked[asked.index("--kernel-name") + 1] == r"regex:^(Kernel2|a\+b)$"
 
 
 @pytest.mark.parametrize(
