@@ -78,8 +78,17 @@ def test_the_analysis_is_the_same_object_model_fresh_and_from_the_cache(run):
 
 
 def test_a_document_of_another_version_says_so():
-    with pytest.raises(UsageError, match="another version"):
+    said = "another version .*: it is stepscope.analyze/0, this version reads stepscope.analyze/2"
+    with pytest.raises(UsageError, match=said):
         decode({"schema": "stepscope.analyze/0"}, TraceAnalysis)
+
+
+def test_a_result_of_another_kind_is_told_what_to_name(tmp_path):
+    (tmp_path / "tune.json").write_text("{}")
+    with pytest.raises(UsageError, match="is a tune result: name a run$"):
+        load(tmp_path, kinds=["run"])
+    with pytest.raises(UsageError, match="is a tune result: name a run, trace or bench$"):
+        load(tmp_path, kinds=["run", "trace", "bench"])
 
 
 @pytest.mark.parametrize("name", ["resnet18_b32_h200", "cpu_only_rank34.pt.trace"])

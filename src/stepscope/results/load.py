@@ -11,10 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, get_args
 
 import msgspec
 from msgspec import Struct, ValidationError
+from msgspec.structs import fields
 
 from stepscope.analyze.run.document import RunSummary, from_json, to_json
 from stepscope.analyze.timeline.document import TraceAnalysis, analyze_ranks, trace_analysis
@@ -40,7 +41,13 @@ def decode(document: object, struct: type[_S]) -> _S:
     try:
         return from_json(document, struct)
     except ValidationError as problem:
-        raise UsageError(f"made by another version of stepscope: {problem}") from None
+        written = document.get("schema") if isinstance(document, dict) else None
+        read = [
+            name for one in fields(struct) if one.name == "schema" for name in get_args(one.type)
+        ]
+        known = not read or written in read
+        why = str(problem) if known else f"it is {written}, this version reads {' or '.join(read)}"
+        raise UsageError(f"made by another version of stepscope: {why}") from None
 
 
 class LoadedResult:
@@ -343,4 +350,4 @@ def _file(path: Path) -> LoadedResult:
 
 
 def _either(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:-1])} or {names[-1]}"
+    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
