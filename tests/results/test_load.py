@@ -18,6 +18,7 @@ from stepscope.report.render.files import prepare_report
 from stepscope.report.render.formats import renderer_for
 from stepscope.results import load as loading
 from stepscope.results.load import REPORTED, Bench, Ranks, Run, Trace, Tune, decode, load
+from stepscope.tune.document import Tune as TuneDocument
 
 
 @pytest.fixture
@@ -78,16 +79,17 @@ def test_the_analysis_is_the_same_object_model_fresh_and_from_the_cache(run):
 
 
 def test_a_document_of_another_version_says_so():
-    said = "another version .*: it is stepscope.analyze/0, this version reads stepscope.analyze/2"
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match="another version of stepscope: Object missing"):
         decode({"schema": "stepscope.analyze/0"}, TraceAnalysis)
+    with pytest.raises(UsageError, match=r"it is stepscope\.tune/1, this version reads stepscope"):
+        decode({"schema": "stepscope.tune/1"}, TuneDocument)
 
 
 def test_a_result_of_another_kind_is_told_what_to_name(tmp_path):
     (tmp_path / "tune.json").write_text("{}")
-    with pytest.raises(UsageError, match="is a tune result: name a run$"):
+    with pytest.raises(UsageError, match=r"is a tune result: name a run$"):
         load(tmp_path, kinds=["run"])
-    with pytest.raises(UsageError, match="is a tune result: name a run, trace or bench$"):
+    with pytest.raises(UsageError, match=r"is a tune result: name a run, trace or bench$"):
         load(tmp_path, kinds=["run", "trace", "bench"])
 
 

@@ -42,11 +42,10 @@ def decode(document: object, struct: type[_S]) -> _S:
         return from_json(document, struct)
     except ValidationError as problem:
         written = document.get("schema") if isinstance(document, dict) else None
-        read = [
-            name for one in fields(struct) if one.name == "schema" for name in get_args(one.type)
-        ]
-        known = not read or written in read
-        why = str(problem) if known else f"it is {written}, this version reads {' or '.join(read)}"
+        schema = next((one.type for one in fields(struct) if one.name == "schema"), str)
+        read = " or ".join(get_args(schema))
+        old = read and isinstance(written, str) and written not in get_args(schema)
+        why = f"it is {written}, this version reads {read}" if old else str(problem)
         raise UsageError(f"made by another version of stepscope: {why}") from None
 
 
