@@ -93,7 +93,11 @@ class RandomWords:
 def declared(kind: type) -> list[Any]:
     """All reasons or targets with words, wherever a fix declares them."""
     all_fixes()
-    return [one for one in gc.get_objects() if type(one) is kind and one.words]
+    gc.unfreeze()  # what is frozen is not among the objects
+    found = [one for one in gc.get_objects() if type(one) is kind and one.words]
+    gc.freeze()
+    assert len(found) > 10, f"only {len(found)} of {kind.__name__} found"
+    return found
 
 
 def replace_all_words(some: RandomWords, monkeypatch: pytest.MonkeyPatch) -> None:
