@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
-PYTEST := $(BIN)/pytest -n 2 --dist worksteal
+JOBS ?= 3
+PYTEST := $(BIN)/pytest -n $(JOBS) --dist worksteal
 
 # pip compiles nothing here: Python does, as it imports, and must be let to keep the result.
 unexport PYTHONDONTWRITEBYTECODE

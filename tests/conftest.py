@@ -7,12 +7,24 @@ import sys
 import children
 import pytest
 import warm
+from hypothesis import HealthCheck, settings
 
 from stepscope.measure.trial import host
 
 # Where packages were installed without compiling them, every process would compile torch anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+
+# The same examples each time, however slow the machine is.
+settings.register_profile(
+    "stepscope",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("stepscope")
 
 
 def pytest_configure(config: pytest.Config) -> None:

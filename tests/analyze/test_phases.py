@@ -96,7 +96,7 @@ def test_what_is_given_is_left_unchanged():
     assert given_device == device(backward=9)
 
 
-@settings(max_examples=60, derandomize=True, deadline=None, database=None)
+@settings(max_examples=60)
 @given(
     st.fixed_dictionaries(dict.fromkeys(HOST_PHASES, TIME)),
     st.none() | st.fixed_dictionaries(dict.fromkeys(DEVICE_PHASES, TIME)),

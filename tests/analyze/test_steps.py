@@ -401,7 +401,7 @@ def any_row(draw):
     return row(kind, lead=lead, who=draw(st.integers(0, 2)), flags=flags, **phases, **counters)
 
 
-@settings(max_examples=60, derandomize=True, deadline=None, database=None)
+@settings(max_examples=60)
 @given(st.lists(any_row(), min_size=1, max_size=14))
 def test_whatever_the_rows_every_nanosecond_is_accounted_for_once(rows):
     made = table(*rows)

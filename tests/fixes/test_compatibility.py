@@ -58,17 +58,8 @@ def ready(program: str) -> str:
     return program
 
 
-LONG = (
-    "accumulation", "cnn", "decoder", "gan", "hf_trainer",
-    "lightning_fit", "own_precision", "resumed", "rnn",
-)  # fmt: skip
-"""Programs left to `make test-all`: those that take longest."""
-
-
-@pytest.mark.parametrize(
-    "program",
-    [pytest.param(p, marks=[pytest.mark.slow] if p in LONG else []) for p in shapes()],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("program", shapes())
 def test_fixes_alone_and_in_sets_do_what_they_say(program: str) -> None:
     likely = [tuple(map(asked, names)) for names in LIKELY]
     sets = [*singles(), *variants("cpu"), *likely, *together()]

@@ -141,9 +141,14 @@ def test_training_that_logs_saves_and_resumes_leaves_its_folder_as_it_was(
     [
         ("torch.save(model.state_dict(), there)", True),
         ("torch.save(model.state_dict(), there)", False),
-        ("torch.jit.script(model).save(there)", False),
-        ("from safetensors.torch import save_file; save_file(model.state_dict(), there)", False),
-        ("import pyarrow, pyarrow.feather as f; f.write_feather(pyarrow.table({}), there)", False),
+        *(
+            pytest.param(statement, False, marks=pytest.mark.slow)
+            for statement in (
+                "torch.jit.script(model).save(there)",
+                "from safetensors.torch import save_file; save_file(model.state_dict(), there)",
+                "import pyarrow, pyarrow.feather as f; f.write_feather(pyarrow.table({}), there)",
+            )
+        ),
     ],
 )
 def test_native_writers_are_stopped_with_path_and_line(

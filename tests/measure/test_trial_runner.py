@@ -369,6 +369,7 @@ def test_a_program_that_changes_its_environment_before_torch_starts_by_itself(ma
     assert said == ["cold", "cold"]
 
 
+@pytest.mark.slow
 def test_a_program_that_fails_with_torch_imported_starts_by_itself(make_runner):
     runner, cwd = make_runner(SEES_TORCH)
     (cwd / "only-cold").touch()

@@ -391,10 +391,7 @@ MOVES = st.lists(
 
 @settings(
     max_examples=80,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(moves=MOVES)
 def test_rows_add_up_to_the_time_that_passed(tmp_path_factory, clock, moves):

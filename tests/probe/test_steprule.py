@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from stepscope.probe.step_rule import StepRule, step_ends
 
-PROPERTY = settings(max_examples=50, derandomize=True, deadline=None, database=None)
+PROPERTY = settings(max_examples=50)
 EVENTS = st.lists(st.integers(0, 3), max_size=40)
 IN_BACKWARD = 999
 

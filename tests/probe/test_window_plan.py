@@ -128,7 +128,7 @@ def test_only_the_last_eight_count():
     assert is_settled([9000] * 20 + [100] * 8)
 
 
-@settings(max_examples=30, derandomize=True, deadline=None, database=None)
+@settings(max_examples=30)
 @given(st.lists(st.integers(1000, 1100), min_size=8, max_size=20))
 def test_steps_within_a_tenth_of_each_other_are_settled(times):
     assert is_settled(times)

@@ -57,6 +57,7 @@ def test_the_chart_library_is_not_in_it(written):
     assert len(nbformat.writes(written)) < 1_500_000
 
 
+@pytest.mark.slow
 def test_a_redacted_one_tells_no_path(subject, folder):
     text = notebook_json(redact_result(subject), str(folder), folder.parent, redact=True)
     assert "redact=True" in text

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from stepscope.record.units import format_bytes, format_duration, format_number, plural
 from stepscope.report.text import safe
 
-PROPERTY = settings(max_examples=60, derandomize=True, deadline=None, database=None)
+PROPERTY = settings(max_examples=60)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from stepscope.stats.series import Spike, drift, find_spikes, warmup_length
 
-PROPERTY = settings(max_examples=40, derandomize=True, deadline=None, database=None)
+PROPERTY = settings(max_examples=40)
 TIMES = st.lists(st.floats(0.01, 1e4), max_size=60).map(np.array)
 
 

@@ -268,6 +268,7 @@ def test_running_out_of_memory_is_a_result(tmp_path):
     assert found["peak_memory_bytes"] < 0.8 * 2**30
 
 
+@pytest.mark.slow
 def test_fixes_take_hold_of_the_program(tmp_path):
     fixes = ("amp=bf16", "workers=1", "accumulate=2", "channels_last", "checkpointing")
     asked = [word for fix in fixes for word in ("--fix", fix)]

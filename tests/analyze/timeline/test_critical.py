@@ -365,7 +365,7 @@ WORK = ("kernel", "Memcpy DtoH (Device -> Pageable)")
 few = st.integers(0, 60)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(st.tuples(few, few, st.sampled_from(NAMES + CALLS), st.integers(0, 2)), max_size=12),
     st.lists(st.tuples(few, few, st.sampled_from(WORK), st.integers(0, 2), few), max_size=10),
