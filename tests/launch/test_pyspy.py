@@ -16,7 +16,7 @@ import threading, time
 def hot(seconds):
     total = 0
     while time.process_time() < seconds:
-        for i in range(20_000):
+        for i in range(1_000_000):
             total += i * i  # planted
     return total
 over = threading.Event()

