@@ -106,7 +106,7 @@ def test_a_disk_without_room_is_refused_before_the_program_starts(
 def test_a_run_is_replaced_only_by_force(bench: "Bench", here: Path) -> None:
     out = ["--out", "kept"]
     assert bench.here("run", *out, PROGRAM).exit_code == 0
-    (here / "kept" / "mark").touch()
+    (here / "kept" / "report.html").touch()
     before = all_files(here)
     assert "--force" in refusal(bench.here("run", *out, PROGRAM))
     assert all_files(here) == before
@@ -115,7 +115,10 @@ def test_a_run_is_replaced_only_by_force(bench: "Bench", here: Path) -> None:
     refusal(bench.here("run", *out, "--force", "--nvtx", "--python", PROGRAM))
     assert all_files(here) == before
     assert bench.here("run", *out, "--force", PROGRAM).exit_code == 0
-    assert not (here / "kept" / "mark").exists()
+    assert not (here / "kept" / "report.html").exists()
+    (here / "kept" / "notes.txt").touch()
+    assert "notes.txt" in refusal(bench.here("run", *out, "--force", PROGRAM))
+    assert (here / "kept" / "rows.npy").exists()
 
 
 def test_other_peoples_files_are_never_replaced(bench: "Bench", here: Path) -> None:

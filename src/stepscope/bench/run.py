@@ -102,7 +102,7 @@ def _check(out: Path, now: _Opened, force: bool) -> None:
     if folders.in_use(out):
         raise UsageError(f"{out} is in use by another bench: name another with --out")
     if force:
-        shutil.rmtree(out)
+        folders.remove_result(out, REQUEST)
         out.mkdir()
         return
     try:

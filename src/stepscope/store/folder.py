@@ -5,6 +5,7 @@ request.
 import fcntl
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Mapping
@@ -20,6 +21,14 @@ from stepscope.store.json_file import write_json
 RUNS_FOLDER = ".stepscope"
 RUN_FILE = "run.json"
 _IN_USE = "{} is in use by another run: choose another with --out"
+_OURS = re.compile(
+    r"lock|(run|window|sources|memory-\w+|tune|batch|bench|request)\.json|(facts|journal|records)\.jsonl"
+    r"|(rows|sites|samples|clock-[\d-]+)\.npy|(window|stacks)\.pt\.trace\.json(\.gz)?(\.part)?"
+    r"|(python|output|memory-marks)\.txt|memory\.memray|report\.html|stepscope\.patch|\..*\.part"
+    r"|trials|processes|study|scratch|caches"
+)
+"""Whatever stands at the top of a folder of ours."""
+_HEAD = 1 << 16  # bytes: the schema is among the first fields
 
 
 def create_folder(out: Path | None, force: bool, cwd: Path, prefix: str = "") -> Path:
@@ -76,6 +85,27 @@ def _clear(folder: Path, force: bool) -> None:
     if not force:
         raise UsageError(
             f"{folder} already has a run: replace it with --force or choose another with --out"
+        )
+    remove_result(folder, RUN_FILE)
+
+
+def remove_result(folder: Path, marker: str) -> None:
+    """Remove a folder that we wrote: its marker has a schema of ours, and all in it bears a name of
+    ours. Raises UsageError otherwise, with everything left as it was."""
+    try:
+        with (folder / marker).open("rb") as file:
+            head = file.read(_HEAD)
+    except OSError:
+        head = b""
+    if not re.search(rb'"schema": ?"stepscope\.', head):
+        raise UsageError(
+            f"{folder / marker} was not written by stepscope, so --force leaves {folder} alone:"
+            " choose another with --out"
+        )
+    if foreign := sorted(one.name for one in folder.iterdir() if not _OURS.fullmatch(one.name)):
+        raise UsageError(
+            f"{folder} also holds {foreign[0]}, which stepscope did not write, so --force leaves it"
+            " alone: choose another with --out"
         )
     shutil.rmtree(folder)
 

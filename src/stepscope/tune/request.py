@@ -1,6 +1,5 @@
 """What `stepscope tune` was asked for, and the folder it works in."""
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,5 +87,5 @@ def open_tune_folder(out: Path | None, resume: bool, force: bool, cwd: Path) -> 
             raise UsageError(
                 f"{out} holds a tune: --resume {out} continues it, --force replaces it"
             )
-        shutil.rmtree(out)
+        folders.remove_result(out, JOURNAL_FILE)
     return folders.create_folder(out, force, cwd, "tune-")
