@@ -213,3 +213,14 @@ def test_an_identity_is_the_same_for_the_same_things(tmp_path):
     open_journal(tmp_path, made[0]).__exit__()
     with open_journal(tmp_path, made[1]) as journal:
         assert journal.trials == []
+
+
+def test_a_killed_tune_inside_the_project_can_be_resumed(tmp_path):
+    (tmp_path / "train.py").write_text("pass")
+    out = tmp_path / "tuned"
+    out.mkdir()
+    open_journal(out, journal_identity({}, tmp_path, {}, "train.py")).__exit__()
+    (out / "scratch").mkdir()
+    (out / "scratch" / "train.py").write_text("pass")  # the copy of the trial under way
+    with open_journal(out, journal_identity({}, tmp_path, {}, "train.py")) as journal:
+        assert journal.trials == []

@@ -73,10 +73,12 @@ def source_digests(cwd: Path, script: str | None) -> dict[str, str]:
 
 
 def _python_files(folder: Path) -> Iterator[Path]:
-    """In a fixed order; hidden folders, environments and caches are passed over."""
+    """In a fixed order; hidden folders, environments, caches and tunes are passed over: a tune that
+    was killed has left a copy of the sources."""
     for place, names, files in os.walk(folder):
         shown = (n for n in names if not n.startswith(".") and n not in _PASSED_OVER)
-        names[:] = sorted(n for n in shown if not Path(place, n, "pyvenv.cfg").exists())
+        others = ("pyvenv.cfg", JOURNAL_FILE)
+        names[:] = sorted(n for n in shown if not any(Path(place, n, o).exists() for o in others))
         yield from (Path(place, name) for name in sorted(files) if name.endswith(".py"))
 
 
