@@ -225,6 +225,17 @@ def test_a_full_disk_ends_the_tune_in_one_line(make_runner, monkeypatch):
         runner(TrialRequest())
 
 
+def test_a_trial_that_fails_on_a_full_disk_is_no_result(make_runner, monkeypatch):
+    runner, _ = make_runner("raise SystemExit(1)")
+
+    def full(**_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("stepscope.measure.runner.NamedTemporaryFile", full)
+    with pytest.raises(UsageError, match=r"No space left on device .*trials/0001"):
+        runner(TrialRequest())
+
+
 def test_being_told_to_end_is_no_trial(make_runner):
     runner, cwd = make_runner("import os, time; os.kill(os.getppid(), 2); time.sleep(60)")
     with pytest.raises(KeyboardInterrupt):

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Self
 
 from stepscope.fixes.registry import fix_variables, parse_fixes
@@ -104,6 +105,8 @@ class TrialRunner:
                 self._warm = False if trial.ok else None
             elif warm:
                 self._warm = True
+            if not trial.ok:
+                _check_room(folder)
             return trial
         except OSError as problem:
             where = f" {problem.filename}" if problem.filename else ""
@@ -209,3 +212,14 @@ class TrialRunner:
             guard=guard,
         )
         return self._host.observe(run, options)
+
+
+def _check_room(folder: Path) -> None:
+    """Raises OSError where not even a megabyte can be written: then a trial that failed says
+    nothing of the program."""
+    try:
+        with NamedTemporaryFile(dir=folder) as file:
+            file.write(bytes(1 << 20))
+            file.flush()
+    except OSError as problem:
+        raise OSError(problem.errno, problem.strerror, str(folder)) from None
