@@ -2,7 +2,7 @@
 
 import pytest
 
-from stepscope.record.privacy import MASK, kept_environment, looks_secret, masked_arguments
+from stepscope.record.privacy import MASK, Secrecy, kept_environment, masked_arguments, secrecy
 
 HF = "hf_" + "AbCdEfGhIjKlMnOpQrSt"
 OPENAI = "sk-" + "proj-Abc123def456ghi789"
@@ -155,10 +155,10 @@ def test_of_the_environment_only_what_bears_on_speed_is_kept():
 
 def test_a_secret_in_a_kept_variable_is_masked():
     kept = kept_environment({"TORCH_HUB_TOKEN": "abc123", "TORCH_PROXY": "http://me:abc123@proxy"})
-    assert kept == {"TORCH_HUB_TOKEN": MASK, "TORCH_PROXY": MASK}
+    assert kept == {"TORCH_HUB_TOKEN": MASK, "TORCH_PROXY": f"http://me:{MASK}@proxy"}
 
 
-def test_a_name_or_a_value_alone_tells():
-    assert looks_secret("api_key", "")
-    assert looks_secret("", HF)
-    assert not looks_secret("model", "resnet50")
+def test_a_name_says_how_surely_its_value_is_a_secret():
+    assert secrecy("api_key") is secrecy("--hf-token") is secrecy("dbPassword") is Secrecy.SURE
+    assert secrecy("token") is secrecy("--key") is Secrecy.PERHAPS
+    assert secrecy("pad_token") is secrecy("password_file") is secrecy("model") is Secrecy.NONE

@@ -102,13 +102,15 @@ def _resume_message(results: "BenchFolder") -> str:
     """The same command line, into the same folder and without replacing it."""
     folder, here = results.folder, Path.cwd()
     shown = folder.relative_to(here) if folder.is_relative_to(here) else folder
+    from stepscope.record.privacy import masked_arguments
+
     arguments: list[str] = click.get_current_context().meta[_ARGUMENTS]
     same = [
         word
         for before, word in pairwise(["", *arguments])
         if word not in ("--force", "--out") and not word.startswith("--out=") and before != "--out"
     ]
-    words = shlex.join(["stepscope", "bench", *same, "--out", str(shown)])
+    words = shlex.join(["stepscope", "bench", *masked_arguments(same), "--out", str(shown)])
     kept = plural(len(results.records), "measurement")
     return f"stepscope: interrupted, {kept} kept. Resume with: {safe(words)}"
 

@@ -220,10 +220,12 @@ class Observer:
         if error is None:
             core.facts.write(EndFact(steps=core.steps))
             return
+        from stepscope.record.privacy import masked_text
+
         name, (first, newline, rest) = type(error).__name__, str(error).partition("\n")
         if error.__cause__ is not None:
             cause = str(error.__cause__).strip().partition("\n")[0]
             first += f" (from {type(error.__cause__).__name__}: {cause})"
-        text = f"{first}{newline}{rest}"[:2000]
+        text = masked_text(f"{first}{newline}{rest}"[:4000])[:2000]  # no secret is cut in two
         described = ProgramError(type=name, text=text, out_of_memory=is_out_of_memory(name, text))
         core.facts.write(EndFact(steps=core.steps, error=described))

@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 
 from stepscope.record.errors import BrokenRun, UsageError
+from stepscope.record.privacy import masked_values
 from stepscope.record.problems import ProblemKind
 from stepscope.record.run import RunRecord
 from stepscope.store.json_file import write_json
@@ -155,8 +156,8 @@ def find_run(name: str | None, cwd: Path) -> Path:
 
 
 def write_run(folder: Path, run: RunRecord) -> None:
-    """Write run.json whole or not at all."""
-    write_json(folder / RUN_FILE, run.to_json())
+    """Write run.json whole or not at all. Secrets in it are masked."""
+    write_json(folder / RUN_FILE, masked_values(run.to_json(), frozenset(("id", "program"))))
 
 
 def read_run(folder: Path) -> RunRecord:

@@ -16,10 +16,13 @@ from stepscope.record.facts import KINDS, Fact, Facts
 from stepscope.record.problems import ProblemKind
 
 T = TypeVar("T")
+_FREE_TEXT = ("problem", "wrote_outside", "compile_counters", "fix")
+"""Facts that quote the program, or errors."""
 
 
 class FactLog:
-    """Appends facts, each written whole at once: several processes may share the file."""
+    """Appends facts, each written whole at once: several processes may share the file. Secrets in
+    them are masked."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -27,6 +30,10 @@ class FactLog:
     def write(self, fact: Fact | str, **data: Any) -> None:
         """One fact; what fixes report is given by name. Raises OSError on a full disk."""
         name, told = (fact.fact, fact.to_json()) if isinstance(fact, Fact) else (fact, data)
+        if name in _FREE_TEXT:
+            from stepscope.record.privacy import masked_values  # its patterns take 7 ms to make
+
+            told = masked_values(told, but=frozenset(("file",)))
         line = json.dumps({"fact": name, **told}, default=str)
         os.write(self._fd, line.encode() + b"\n")
 

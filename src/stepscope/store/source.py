@@ -17,7 +17,7 @@ from pathlib import Path
 
 from stepscope.record.facts import ClockFact, Facts, SiteFact
 from stepscope.record.frames import is_program
-from stepscope.record.privacy import looks_secret
+from stepscope.record.privacy import masked_source
 from stepscope.store.json_file import write_json
 from stepscope.store.json_lines import read_facts
 
@@ -72,12 +72,12 @@ def _places(facts: Facts) -> dict[str, set[int]]:
 
 
 def _kept_lines(lines: list[str], numbers: Iterable[int]) -> dict[int, str]:
-    """Those around the numbers, by number, without what is too long or looks secret."""
+    """Those around the numbers, by number, without what is too long; secrets in them are masked."""
     wanted = {n for at in numbers for n in range(at - _BEFORE, at + _AFTER + 1)}
     return {
-        number: line
+        number: masked_source(line)
         for number, line in enumerate(lines, start=1)
-        if number in wanted and len(line) <= _LONGEST and not looks_secret("", line)
+        if number in wanted and len(line) <= _LONGEST
     }
 
 

@@ -17,6 +17,7 @@ from stepscope.measure.trial.pool import TrialPool, compare_trials, trial_noise_
 from stepscope.measure.trial.record import Trial, TrialRequest
 from stepscope.record.errors import StepscopeError
 from stepscope.record.fix import FixOutcome
+from stepscope.record.privacy import masked_source
 from stepscope.tune.document import ByHand, PatchEdit, PatchStatus, Speedup, TunedPatch
 from stepscope.tune.request import PATCH_FILE
 from stepscope.tune.search.confirm import Confirmation
@@ -61,10 +62,15 @@ def write_patch(
 def _added(
     part: PatchPart, done: dict[str, list[PatchPart]], files: SourceFiles
 ) -> list[LeftToUser]:
-    """Take a part in, if the file still compiles with it."""
+    """Take a part in, if the file still compiles with it and the patch would show no secret."""
     parts = [*done.get(part.file, ()), part]
     try:
-        compile(_rendered(files.source(part.file), parts), part.file, "exec", dont_inherit=True)
+        source = files.source(part.file)
+        made = _rendered(source, parts)
+        compile(made, part.file, "exec", dont_inherit=True)
+        shown = make_diff(part.file, source.text, made).splitlines()
+        if any(masked_source(line) != line for line in shown):
+            raise PatchError("a line beside it holds a secret")
     except (PatchError, SyntaxError, ValueError) as problem:
         why = str(problem) if isinstance(problem, PatchError) else "it would not compile"
         return [LeftToUser(f"{part.file}:{part.line}", why)]

@@ -9,6 +9,7 @@ from msgspec import Struct
 from stepscope.launch.program import Program
 from stepscope.measure.journal import JOURNAL_FILE
 from stepscope.record.errors import UsageError
+from stepscope.record.privacy import masked_arguments
 from stepscope.store import folder as folders
 
 ALLOW = ("exact", "numeric", "semantic")
@@ -32,9 +33,10 @@ class TuneRequest:
     price_per_hour: float | None = None
 
     def settings(self) -> "TuneSettings":
-        """As journals and documents keep it."""
+        """As journals and documents keep it: secrets are masked."""
         own = {one: getattr(self, one) for one in TuneSettings.__struct_fields__ if one != "argv"}
-        return TuneSettings(**own | {"program": self.program.name, "argv": self.program.arguments})
+        argv = tuple(masked_arguments(self.program.arguments))
+        return TuneSettings(**own | {"program": self.program.name, "argv": argv})
 
 
 class TuneSettings(Struct, frozen=True, kw_only=True, omit_defaults=False):

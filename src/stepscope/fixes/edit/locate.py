@@ -19,6 +19,7 @@ from stepscope.fixes.edit.statements import after_imports, before_imports, impor
 from stepscope.record.facts import SiteFact
 from stepscope.record.fix import OTHER_TARGET, Applied, SourceEdit, SourceLine
 from stepscope.record.frames import is_program
+from stepscope.record.privacy import masked_source
 from stepscope.store.json_lines import read_facts
 from stepscope.store.source import read_sources
 
@@ -89,7 +90,7 @@ class SourceFiles:
         if ran is None:
             raise PatchError(f"no line of {name} was seen running")
         count = source.text.count("\n") + 1
-        same = all(n <= count and source.line(n) == line for n, line in ran.items())
+        same = all(n <= count and masked_source(source.line(n)) == line for n, line in ran.items())
         started = datetime.fromisoformat(self._seen["started"]).timestamp()
         if not same or changed > started + _CLOCK_S:
             raise PatchError(f"{name} was changed since it ran")

@@ -28,6 +28,7 @@ from stepscope.measure.speed import (
 from stepscope.measure.trial.record import ProofRecord, Trial, TrialRequest
 from stepscope.measure.trial.status import classify_trial, wall_seconds
 from stepscope.record.facts import Facts, ProofFact
+from stepscope.record.privacy import masked_text
 from stepscope.record.row_log import RowKind
 from stepscope.record.trial import NoteKind, TrialNote
 from stepscope.stats.stability import why_unstable
@@ -40,7 +41,7 @@ _LONGEST = 300
 
 
 def tidy_folder(folder: Path, scratch: Path, original: Path) -> None:
-    """Rename paths in the scratch copy to the user's own; trim the output."""
+    """Rename paths in the scratch copy to the user's own; trim the output and mask its secrets."""
     for path in (folder / "facts.jsonl", folder / "sources.json"):
         if path.is_file():
             path.write_bytes(_renamed(path.read_bytes(), scratch, original))
@@ -52,21 +53,20 @@ def tidy_folder(folder: Path, scratch: Path, original: Path) -> None:
             path.write_bytes(gzip.compress(renamed, compresslevel=5))
     output = folder / OUTPUT_FILE
     with suppress(OSError):
-        if output.stat().st_size > _TAIL:
-            with open(output, "rb") as file:
-                file.seek(-_TAIL, os.SEEK_END)
-                tail = file.read()
-            output.write_bytes(tail)
+        with open(output, "rb") as file:
+            file.seek(max(0, output.stat().st_size - _TAIL))
+            tail = os.fsdecode(file.read())
+        output.write_bytes(os.fsencode(masked_text(tail)))
 
 
 def last_output_line(folder: Path) -> str:
-    """The last line of the program's output."""
+    """The last line of the program's output; secrets in it are masked."""
     try:
         content = (folder / OUTPUT_FILE).read_bytes()[-8192:]
     except OSError:
         return ""
     lines = [line.strip() for line in content.decode(errors="replace").split("\n") if line.strip()]
-    return lines[-1][:_LONGEST] if lines else ""
+    return masked_text(lines[-1])[:_LONGEST] if lines else ""
 
 
 def _renamed(content: bytes, scratch: Path, original: Path) -> bytes:
