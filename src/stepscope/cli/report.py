@@ -64,6 +64,8 @@ def report(
     made = prepare_report(requested_results(whats, Path.cwd()), redact, Path.cwd())
     if out == "-":
         sys.stdout.write(piped_renderer(form or "md").text(made, part))
+        if redact:
+            print(describe_contents(made), file=sys.stderr)
         return 0
     if out is None and path is None and tensorboard is None:
         path = default_path(made, Path.cwd())

@@ -220,12 +220,16 @@ class Observer:
         if error is None:
             core.facts.write(EndFact(steps=core.steps))
             return
-        from stepscope.record.privacy import masked_text
+        core.facts.write(EndFact(steps=core.steps, error=program_error(error)))
 
-        name, (first, newline, rest) = type(error).__name__, str(error).partition("\n")
-        if error.__cause__ is not None:
-            cause = str(error.__cause__).strip().partition("\n")[0]
-            first += f" (from {type(error.__cause__).__name__}: {cause})"
-        text = masked_text(f"{first}{newline}{rest}"[:4000])[:2000]  # no secret is cut in two
-        described = ProgramError(type=name, text=text, out_of_memory=is_out_of_memory(name, text))
-        core.facts.write(EndFact(steps=core.steps, error=described))
+
+def program_error(error: BaseException) -> ProgramError:
+    """What is kept of an exception: its type, and its text with secrets masked."""
+    from stepscope.record.privacy import masked_text
+
+    name, (first, newline, rest) = type(error).__name__, str(error).partition("\n")
+    if error.__cause__ is not None:
+        cause = str(error.__cause__).strip().partition("\n")[0]
+        first += f" (from {type(error.__cause__).__name__}: {cause})"
+    text = masked_text(f"{first}{newline}{rest}"[:4000])[:2000]  # in this order: none is cut in two
+    return ProgramError(type=name, text=text, out_of_memory=is_out_of_memory(name, text))

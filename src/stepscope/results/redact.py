@@ -6,15 +6,19 @@ import json
 import os
 import re
 import socket
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
+from stepscope.record.privacy import masked_text
 from stepscope.record.timeline import Timeline
+from stepscope.record.units import plural
 from stepscope.results.comparison import Comparison
-from stepscope.results.load import LoadedResult, ResultDocument
+from stepscope.results.load import LoadedResult, ResultDocument, Run
 from stepscope.trace.load import TRACE_ENDINGS
 
 _PUBLIC: Final = ("torch", "torchvision", "torchaudio", "numpy", "lightning", "transformers")
@@ -37,11 +41,44 @@ _ADDRESS: Final = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b")
 
 
 class NameReplacements:
-    """Hands out `file1.py`, `file2.json`, …; `people` are replaced wherever they stand."""
+    """Hands out `file1.py`, `file2.json`, …, `run1`; `people` are replaced wherever they stand."""
 
-    def __init__(self, people: Iterable[str]) -> None:
+    def __init__(self, people: Iterable[str] = ()) -> None:
         self._known: dict[str, str] = {}
-        self._people = sorted((one for one in people if len(one) > 2), key=len, reverse=True)
+        self._words: dict[str, str] = {}
+        self._results: set[str] = set()
+        self._removed: defaultdict[str, set[str]] = defaultdict(set)
+        self.add_people(people)
+
+    def add_people(self, people: Iterable[str]) -> None:
+        """Names of users and machines."""
+        self._words |= {one: "user" for one in people if len(one) > 2}
+
+    def add_result(self, kind: str, *called: str) -> str:
+        """The replacement of a result's id and of its folder's name: the first is `run1`."""
+        known = next((self._known[one] for one in called if one in self._results), None)
+        shown = known or f"{kind}{len({self._known[one] for one in self._results}) + 1}"
+        for one in filter(None, called):
+            self._known[one] = shown
+            self._results.add(one)
+            if len(one) > 2 and not one.isalpha():  # a plain word may be any word of a text
+                self._words[one] = shown
+        return shown
+
+    def result(self, name: str) -> str:
+        """The replacement of what a result is called, in part too: `id/3` of repeated runs."""
+        parts = (self.file(one) if one in self._results else one for one in name.split("/"))
+        return self.text("/".join(parts))
+
+    def remove(self, what: str, value: str) -> None:
+        """Count something that was taken out: once, wherever it stood."""
+        if value:
+            self._removed[what].add(value)
+
+    @property
+    def removed(self) -> str:
+        """`3 arguments, 12 file names`; empty where nothing was removed."""
+        return ", ".join(plural(len(them), what) for what, them in sorted(self._removed.items()))
 
     def file(self, path: str) -> str:
         """The replacement of a file's or folder's name; of a public package's, its place there."""
@@ -51,53 +88,87 @@ class NameReplacements:
         base = path.replace("\\", "/").rstrip("/").rpartition("/")[2]
         if not base or base in self._known.values():
             return base
+        self.remove("result name" if base in self._results else "file name", base)
         if base not in self._known:
             stem, dot, ending = base.rpartition(".")
             kept = f".{ending}" if dot and stem and ending.isalnum() and len(ending) <= 8 else ""
-            self._known[base] = f"file{len(self._known) + 1}{kept}"
+            number = len(self._known) - len(self._results) + 1
+            self._known[base] = f"file{number}{kept}"
         return self._known[base]
 
     def text(self, value: str) -> str:
-        """Text with files, addresses, hosts and people replaced."""
-        made = _PATH.sub(lambda found: self.file(found[0]), value)
+        """Text with secrets, files, addresses, hosts and people replaced."""
+        made = masked_text(value)
+        if made != value:
+            self.remove("secret", value)
+        made = _PATH.sub(lambda found: self.file(found[0]), made)
         made = _FILE.sub(lambda found: self.file(found[0]), made)
-        made = _MAIL.sub("user@host", made)
-        made = _HOST.sub("host", made)
-        made = _ADDRESS.sub("0.0.0.0", made)
-        for name in self._people:
-            made = re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", "user", made)
+        for pattern, shown in ((_MAIL, "user@host"), (_HOST, "host"), (_ADDRESS, "0.0.0.0")):
+            made = pattern.sub(partial(self._replaced, "address", shown), made)
+        for name in sorted(self._words, key=len, reverse=True):
+            if name in made:
+                shown = self._words[name]
+                what = "user or host name" if shown == "user" else "result name"
+                whole = rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])"
+                made = re.sub(whole, partial(self._replaced, what, shown), made)
         return made
 
+    def _replaced(self, what: str, shown: str, found: re.Match[str]) -> str:
+        if found[0] != shown:
+            self.remove(what, found[0])
+        return shown
 
-_GONE: Final[dict[str, Any]] = {
-    **{name: [] for name in ("argv", "edits", "by_hand")},
-    **{name: {} for name in ("environment", "tools", "variables")},
-    **dict.fromkeys(("edit", "git", "uuid", "serial", "pci_bus_id")),
+
+_GONE: Final[dict[str, tuple[str, Any]]] = {
+    "argv": ("argument", []),
+    "edits": ("edit", []),
+    "by_hand": ("edit", []),
+    "edit": ("edit", None),
+    "environment": ("variable", {}),
+    "variables": ("variable", {}),
+    "tools": ("tool", {}),
+    "git": ("commit", None),
+    **dict.fromkeys(("uuid", "serial", "pci_bus_id"), ("device id", None)),
 }
-"""What stands in their place, wherever they are."""
+"""What is taken out wherever it is, and what stands in its place."""
 _FILES: Final = {"file", "folder", "program", "path", "cwd", "executable", "trace", "dataset_path"}
 """Names of files, also where they do not look like it."""
 
 
-def redact_comparison(comparison: Comparison) -> Comparison:
-    """Fit for strangers; what else differs between the machines is left out."""
-    document, _ = _redacted(msgspec.to_builtins(comparison))
+def redact_comparison(comparison: Comparison, names: NameReplacements) -> Comparison:
+    """Fit for strangers; what else differs between the machines is left out. `names` know the
+    results compared."""
+    document = _redacted(msgspec.to_builtins(comparison), names)
     return msgspec.convert(document | {"environment": ()}, Comparison)
 
 
-def redact_result(subject: LoadedResult) -> LoadedResult:
-    """Fit for strangers: no story built from it has source lines, and no trace is handed on."""
-    document, names = _redacted(subject.document)
+def redact_result(subject: LoadedResult, names: NameReplacements | None = None) -> LoadedResult:
+    """Fit for strangers: no story built from it has source lines, and no trace is handed on.
+    `names`: shared by several results, and told what was removed."""
+    names = NameReplacements() if names is None else names
+    if subject.kind == "trace":
+        name = names.file(subject.name)
+    else:
+        own, folder = subject.document.get("run"), subject.folder
+        known = str(own.get("id") or "") if isinstance(own, dict) else ""
+        name = names.add_result(subject.kind, subject.name, known, folder.name if folder else "")
+        names.remove("result name", subject.name)
+    document = _redacted(subject.document, names)
     run, patch, command = (document.get(part) for part in ("run", "patch", "command"))
     if isinstance(run, dict) and isinstance(run.get("error"), dict):
+        names.remove("error text", run["error"].get("text") or "")
         document["run"] = {**run, "error": {**run["error"], "text": ""}}
     if isinstance(patch, dict):
+        names.remove("diff", patch.get("text") or "")
         document["patch"] = {**patch, "text": "", "status": "redacted"}
     if isinstance(command, str):
         document["command"] = names.text(_own_command(command))
-    shown = names.file if subject.kind == "trace" else names.text  # an id stays
+    for file, lines in (subject.sources if isinstance(subject, Run) else {}).items():
+        for number in lines:
+            names.remove("source line", f"{file}:{number}")
+    names.remove("trace", str(subject.trace or ""))
     return subject.replaced(
-        name=shown(subject.name),
+        name=name,
         document=document,
         folder=None,
         trace=None,
@@ -105,29 +176,36 @@ def redact_result(subject: LoadedResult) -> LoadedResult:
     )
 
 
-def _redacted(document: ResultDocument) -> tuple[ResultDocument, NameReplacements]:
+def _redacted(document: ResultDocument, names: NameReplacements) -> ResultDocument:
     """People are those the machine knows, and whose home folders are named."""
     host = socket.gethostname()
     users = (os.environ.get("USER", ""), os.environ.get("LOGNAME", ""))
     called = {host, host.partition(".")[0], *users} - {"root", "localhost"}
-    found = json.dumps(document, default=str)
-    names = NameReplacements({*called, *_USER.findall(found)})
-    return _walked(document, names, ""), names
+    names.add_people({*called, *_USER.findall(json.dumps(document, default=str))})
+    made: ResultDocument = _walked(document, names, "")
+    return made
 
 
 def _walked(value: Any, names: NameReplacements, key: str) -> Any:
     """Of the same shape; `key` is what it is called."""
     if isinstance(value, dict):
-        return {
-            names.text(str(name)): _GONE[name]
-            if name in _GONE and not (name == "serial" and isinstance(part, dict))
-            else _walked(part, names, str(name))  # a recording's serial part is no device's number
-            for name, part in value.items()
-        }
+        made = {}
+        for name, part in value.items():
+            # A recording's serial part is no device's number.
+            gone = name in _GONE and not (name == "serial" and isinstance(part, dict))
+            if gone:
+                for one in part if isinstance(part, list | tuple | dict) else (part or "",):
+                    names.remove(_GONE[name][0], str(one))
+            made[names.text(str(name))] = (
+                _GONE[name][1] if gone else _walked(part, names, str(name))
+            )
+        return made
     if isinstance(value, list | tuple):
         return [_walked(part, names, key) for part in value]
     if not isinstance(value, str):
         return value
+    if key in ("id", "names"):
+        return names.result(value)
     return names.file(value) if key in _FILES else names.text(value)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.units import plural
@@ -11,23 +12,30 @@ from stepscope.report.story.narrator import story_of, story_of_several
 from stepscope.results.comparison import Comparison
 from stepscope.results.load import REPORTED, LoadedResult, load
 
+if TYPE_CHECKING:
+    from stepscope.results.redact import NameReplacements
+
 
 def prepare_report(whats: Sequence[str], redact: bool, cwd: Path) -> Report:
     """Read everything. Raises UsageError for what is not a result."""
     found = subjects = tuple(load(what, cwd, REPORTED) for what in whats)
-    compared = _compared(found[0], found[1], redact) if len(found) == 2 else None
+    names = None
     if redact:
-        from stepscope.results.redact import redact_result
+        from stepscope.results.redact import NameReplacements, redact_result
 
-        subjects = tuple(map(redact_result, found))
+        names = NameReplacements()
+        subjects = tuple(redact_result(one, names) for one in found)
+    compared = _compared(found[0], found[1], names) if len(found) == 2 else None
     several = len(subjects) > 1
     story = story_of_several(subjects, compared) if several else story_of(subjects[0])
     document = compared if isinstance(compared, Comparison) else None
     folders = tuple(one.folder for one in found)
-    return Report(tuple(whats), subjects, story, document, redact, folders)
+    return Report(tuple(whats), subjects, story, document, names, folders)
 
 
-def _compared(before: LoadedResult, after: LoadedResult, redact: bool) -> Comparison | str:
+def _compared(
+    before: LoadedResult, after: LoadedResult, names: "NameReplacements | None"
+) -> Comparison | str:
     """The comparison, or why there is none."""
     from stepscope.compare.document import compare_results
     from stepscope.compare.open_sides import side_of
@@ -37,12 +45,12 @@ def _compared(before: LoadedResult, after: LoadedResult, redact: bool) -> Compar
         sides = [side_of(before)], [side_of(after)]
         found = compare_results(*sides, stored_floor((*sides[0], *sides[1])))
     except StepscopeError as problem:
-        return str(problem)
-    if redact:
-        from stepscope.results.redact import redact_comparison
+        return str(problem) if names is None else names.text(str(problem))
+    if names is None:
+        return found
+    from stepscope.results.redact import redact_comparison
 
-        return redact_comparison(found)
-    return found
+    return redact_comparison(found, names)
 
 
 def requested_results(whats: Sequence[str], cwd: Path) -> list[str]:
@@ -124,4 +132,5 @@ def describe_contents(report: Report) -> str:
         number = sum(isinstance(block, kind) for block in blocks)
         parts += [plural(number, noun)] if number else []
     parts += [plural(one.events, "event") for one in blocks if isinstance(one, TimelineView)]
-    return f"  {', '.join(parts)}"
+    removed = f"\n  redacted: {report.names.removed or 'nothing'}" if report.names else ""
+    return f"  {', '.join(parts)}{removed}"

@@ -4,12 +4,15 @@ import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from stepscope.record.errors import UsageError
 from stepscope.report.story.blocks import Story
 from stepscope.results.comparison import Comparison
 from stepscope.results.load import LoadedResult
+
+if TYPE_CHECKING:
+    from stepscope.results.redact import NameReplacements
 
 ENTRY_POINTS = "stepscope.renderers"
 
@@ -23,7 +26,8 @@ class Report:
     subjects: tuple[LoadedResult, ...]
     story: Story
     compared: Comparison | None
-    redact: bool
+    names: "NameReplacements | None"
+    """What redaction replaced; None: the report is not redacted."""
     folders: tuple[Path | None, ...]
     """Where each lies; None for a trace. Subjects that are redacted do not say."""
 
@@ -127,7 +131,7 @@ class Notebook(Renderer):
         if len(report.subjects) > 1:
             raise UsageError("a notebook takes one result: name one")
         where = path.absolute().parent
-        text = notebook_json(report.subjects[0], report.whats[0], where, report.redact)
+        text = notebook_json(report.subjects[0], report.whats[0], where, report.names is not None)
         path.write_text(text, encoding="utf-8")
         return [path]
 
