@@ -242,7 +242,7 @@ def kept_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 _PLAIN_P: Final = re.compile(
-    r"[\d.,:xe+-]+%?|(?:bf|fp|f|tf|int|uint|float|bfloat)\d+(?:[-_]\w+)?|\S*/\S*|[\w-]+\.[a-z]{1,5}"
+    r"[\d.,:xe+-]+%?|(?:bf|fp|f|tf|int|uint|float|bfloat)?\d+(?:[-_](?:mixed|true))?|\S*/\S*|[\w-]+\.[a-z]{1,5}"
 )
 """What follows `-p` and is no password: ports, probabilities, precisions, files."""
 _ATTACHED_P: Final = re.compile(r"-p(?=\S*\d)(?=\S*[a-z])(?=\S*(?:[A-Z]|[!@#$%^&*?]))\S{6,}")
