@@ -8,6 +8,7 @@ import shlex
 import zipfile
 
 import pytest
+from patching import at, project
 from story_reading import unpacked
 
 from stepscope.cli.main import main
@@ -387,6 +388,26 @@ def test_a_run_file_is_masked_whoever_fills_it(folder, tmp_path):
     record.run.processes = {"1": "curl -u me:bluefin07 https://x.example/?token=bluefin01"}
     write_run(tmp_path, record)
     assert not leaks((tmp_path / "run.json").read_bytes())
+
+
+def test_a_patch_never_shows_a_secret(tmp_path):
+    text = """
+    from torch.utils.data import DataLoader
+
+    loader = DataLoader(data, batch_size=8)
+    password = "yellowtail01"
+    """
+    patch = project(tmp_path, text).patch("workers=2", workers=at(3))
+    assert patch.text is None
+    assert "a line beside it holds a secret" in patch.by_hand[0].words
+
+
+def test_a_masked_source_line_is_known_again(tmp_path):
+    lines = ["loader = DataLoader(data)", *["x = 1"] * 6, 'password = "yellowtail01"']
+    made = project(tmp_path, "\n".join(["from torch.utils.data import DataLoader", *lines]))
+    patch = made.patch("workers=2", workers=at(2))
+    assert "num_workers=2" in made.patched(patch)
+    assert not leaks(patch.text)
 
 
 def test_what_a_fix_reports_is_masked(tmp_path):

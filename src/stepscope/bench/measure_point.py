@@ -17,7 +17,7 @@ from stepscope.bench.record import MachineUse, ProcessRecord, fix_reports
 from stepscope.bench.results import FixReport, PointStatus
 from stepscope.launch.child import Outcome, run_child
 from stepscope.launch.program import Program, child_environment
-from stepscope.measure.trial.folder import OUTPUT_FILE, last_output_line
+from stepscope.measure.trial.folder import OUTPUT_FILE, last_output_line, tidy_output
 from stepscope.record.fix import fix_outcomes
 from stepscope.record.out_of_memory import says_out_of_memory
 from stepscope.record.probe_options import ProbeOptions
@@ -57,6 +57,7 @@ def run_logged(
     """Run a program, its output in a file. Raises KeyboardInterrupt on a signal to stop."""
     with open(log, "wb") as output:
         outcome = run_child(command, environ, timeout_s, begin, tick, output)
+    tidy_output(log)
     if outcome.end_signal is not None:
         raise KeyboardInterrupt
     return outcome

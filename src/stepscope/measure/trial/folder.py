@@ -41,7 +41,7 @@ _LONGEST = 300
 
 
 def tidy_folder(folder: Path, scratch: Path, original: Path) -> None:
-    """Rename paths in the scratch copy to the user's own; trim the output and mask its secrets."""
+    """Rename paths in the scratch copy to the user's own; tidy the output."""
     for path in (folder / "facts.jsonl", folder / "sources.json"):
         if path.is_file():
             path.write_bytes(_renamed(path.read_bytes(), scratch, original))
@@ -51,12 +51,16 @@ def tidy_folder(folder: Path, scratch: Path, original: Path) -> None:
         renamed = _renamed(content, scratch, original)
         if renamed != content:
             path.write_bytes(gzip.compress(renamed, compresslevel=5))
-    output = folder / OUTPUT_FILE
+    tidy_output(folder / OUTPUT_FILE)
+
+
+def tidy_output(path: Path) -> None:
+    """Keep the end of what a program said, with secrets masked."""
     with suppress(OSError):
-        with open(output, "rb") as file:
-            file.seek(max(0, output.stat().st_size - _TAIL))
+        with open(path, "rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL))
             tail = os.fsdecode(file.read())
-        output.write_bytes(os.fsencode(masked_text(tail)))
+        path.write_bytes(os.fsencode(masked_text(tail)))
 
 
 def last_output_line(folder: Path) -> str:

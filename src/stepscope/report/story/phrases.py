@@ -164,7 +164,7 @@ def outcome_sentences(document: Document) -> list[str]:
         return [f"Killed by signal {run['signal']} (exit code {code})."]
     if run["error"] is not None and code:
         first = str(run["error"]["text"]).strip().split("\n")[0][:120]
-        return [f"Raised {run['error']['type']}: {first}."]
+        return [f"Raised {run['error']['type']}{first and f': {first}'}."]
     return [f"Exit code {code}."] if code else []
 
 
