@@ -386,6 +386,7 @@ def test_a_trial_keeps_no_secret_of_the_output(tmp_path, text):
 def test_a_run_file_is_masked_whoever_fills_it(folder, tmp_path):
     record = read_run(folder)
     record.run.processes = {"1": "curl -u me:bluefin07 https://x.example/?token=bluefin01"}
+    record.run.program = "fit with password=bluefin12"  # as observe() may be told
     write_run(tmp_path, record)
     assert not leaks((tmp_path / "run.json").read_bytes())
 
