@@ -148,7 +148,7 @@ LINES = {  # source
 }
 HARMLESS_ARGUMENTS = """
     -p 8080 | -p 0.5 | -p 8080:80 | -p bf16 | -p 16-mixed | -p conf/a.yaml
-    -pin_memory | -patience 3
+    -pin_memory | -patience 3 | --vectors glove-wiki-gigaword-300 | --task glue-sst2-validation-set
     --tokenizer gpt2 | --max-tokens 512 | --max_new_tokens=128 | --tokens-per-batch 4096
     --pass-through | --pass-through x | --two-pass 3 | --passes 3 | --key-frames 3 | --num-keys 64
     password-free | --password-free x | --no-password x | --password-file /x/y | --token-dim 64

@@ -79,9 +79,10 @@ _SHAPES: Final = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
     r"|(?<![A-Za-z0-9])(?:"
     r"hf_[A-Za-z0-9]{16,}|api_org_[A-Za-z0-9]{16,}|sk-(?=[\w-]{0,40}\d)[\w-]{16,}"
-    r"|[srp]k_(?:live|test)_\w{8,}|gh[oprsu]_\w{8,}|github_pat_\w{8,}|gl[a-z]{2,4}-[\w-]{16,}"
-    r"|xox[abeprs]-[\w-]{8,}|xapp-[\w-]{8,}|A(?:KI|SI|GP|ID|RO)A[A-Z0-9]{12,}|AIza[\w-]{8,}"
-    r"|ya29\.[\w-]{8,}|eyJ[\w-]{8,}(?:\.[\w-]+)*|npm_[A-Za-z0-9]{30,}|pypi-[\w-]{16,}"
+    r"|[srp]k_(?:live|test)_\w{8,}|gh[oprsu]_\w{8,}|github_pat_\w{8,}"
+    r"|gl(?:pat|dt|rt|cbt|ptt|ft|oas|agent)-[\w-]{16,}|xox[abeprs]-[\w-]{8,}|xapp-[\w-]{8,}"
+    r"|A(?:KI|SI|GP|ID|RO)A[A-Z0-9]{12,}|AIza[\w-]{8,}"
+    r"|ya29\.[\w-]{8,}|eyJ[\w-]{8,}(?:\.[\w-]+)*|npm_[A-Za-z0-9]{30,}|pypi-AgE[\w-]{8,}"
     r"|dckr_pat_[\w-]{8,}|SG\.[\w-]{8,}\.[\w-]{8,}|shp(?:at|ca|pa|ss)_\w{8,}|do[oprt]_v1_\w{8,}"
     r"|r8_[A-Za-z0-9]{20,}|nvapi-[\w-]{16,}|gsk_[A-Za-z0-9]{16,}|pplx-\w{16,}|xai-\w{16,}"
     r"|lsv2_\w{16,}|hv[bs]\.[\w-]{16,}|ATATT[\w-]{16,}|dapi[0-9a-f]{32}|key-[0-9a-f]{32}"
@@ -271,7 +272,8 @@ def _masked_value(option: str, value: str) -> str:
         value = re.sub(r"^([A-Za-z][^:/\s]*:).+", rf"\1{MASK}", value)
     if option and secrecy(option) and not _HARMLESS_VALUE.match(value):
         return MASK
-    return value if _COMMIT.search(option) else _masked_option(value)
+    commit = _COMMIT.search(option) and _HEX.fullmatch(value)
+    return value if commit else _masked_option(value)
 
 
 def _masked_option(argument: str) -> str:
