@@ -33,7 +33,7 @@ def write_files(comparison: "Comparison", files: Sequence[Path]) -> None:
     """Raises UsageError for what cannot be written, MissingExtra where charts need a package."""
     for path in files:
         try:
-            path.write_text(_text(comparison, path.suffix), encoding="utf-8")
+            path.write_bytes(_text(comparison, path.suffix).encode("utf-8", "replace"))
         except OSError as problem:
             raise UsageError(f"cannot write {path}: {problem.strerror}") from None
 

@@ -115,11 +115,14 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(result if isinstance(result, int) else 0)
 
 
+_LONGEST = 1000  # characters of an error: it may name what a damaged file holds
+
+
 def fail(text: str, exit_code: int) -> None:
     """One line on stderr, and out."""
-    from stepscope.report.text import safe
+    from stepscope.report.text import keep_start, one_line
 
-    print(f"stepscope: {safe(text)}", file=sys.stderr)
+    print(f"stepscope: {keep_start(one_line(text), _LONGEST)}", file=sys.stderr)
     sys.exit(exit_code)
 
 

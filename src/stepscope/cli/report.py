@@ -63,9 +63,8 @@ def report(
     check_log_folder(tensorboard, force)
     made = prepare_report(requested_results(whats, Path.cwd()), redact, Path.cwd())
     if out == "-":
-        sys.stdout.write(piped_renderer(form or "md").text(made, part))
-        if redact:
-            print(describe_contents(made), file=sys.stderr)
+        text = piped_renderer(form or "md").text(made, part)
+        sys.stdout.write(text.encode("utf-8", "replace").decode("utf-8"))
         return 0
     if out is None and path is None and tensorboard is None:
         path = default_path(made, Path.cwd())

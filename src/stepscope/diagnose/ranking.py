@@ -39,11 +39,11 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
     ordered: list[Finding] = []
     while left:
         least = _WITHIN * gain_share(left[0])
-        alike = [one for one in left if gain_share(one) >= least]
+        alike = sum(gain_share(one) >= least for one in left) or 1  # none: a share below 0, or NaN
         ordered += sorted(
-            alike, key=lambda one: (*_ease(one)[:3], -gain_share(one), *_ease(one)[3:])
+            left[:alike], key=lambda one: (*_ease(one)[:3], -gain_share(one), *_ease(one)[3:])
         )
-        left = left[len(alike) :]
+        left = left[alike:]
     return ordered
 
 

@@ -4,6 +4,7 @@ bytes by kind, read at a few steps and at the end.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 from weakref import ref
 
@@ -64,7 +65,7 @@ class ConfigReader:
             name=type(optimizer).__qualname__,
             parameters=sum(len(g["params"]) for g in groups),
             groups=len(groups),
-            lr=rate if isinstance(rate, float | int) else None,
+            lr=rate if isinstance(rate, float | int) and isfinite(rate) else None,
             **{flag: group[flag] for flag in ("foreach", "fused", "capturable") if flag in group},
         )
         self._core.facts.write(fact)

@@ -88,3 +88,8 @@ SAMPLE_COLUMNS: Final = (
     "gpu_energy_mj",  # NVML's running total
 )
 """What the parent samples of the machine, about ten times a second."""
+
+MAY_BE_UNKNOWN: Final = frozenset(
+    ("loss", *(name for name in ROW_COLUMNS if name.startswith("device_")), *SAMPLE_COLUMNS[1:])
+)
+"""Columns in which NaN is no damage."""

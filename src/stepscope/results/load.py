@@ -5,7 +5,6 @@ CLI, API, reports, comparisons and notebooks start here. What it returns reads i
 """
 
 import copy
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,9 +19,11 @@ from msgspec.structs import fields
 from stepscope.analyze.run.document import RunSummary, from_json, to_json
 from stepscope.analyze.timeline.document import TraceAnalysis, analyze_ranks, trace_analysis
 from stepscope.hardware.ceiling_cache import known_ceilings
-from stepscope.record.errors import UsageError
+from stepscope.record.errors import BrokenRun, UsageError
 from stepscope.record.timeline import Timeline
 from stepscope.store.folder import RUN_FILE, RUNS_FOLDER, find_run
+from stepscope.store.json_file import read_json
+from stepscope.store.plain_file import LARGEST_DOCUMENT, write_whole
 from stepscope.store.source import SourceLines
 from stepscope.trace.load import TRACE_ENDINGS, open_ranks, open_trace, trace_files
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 ResultDocument = dict[str, Any]
 _S = TypeVar("_S", bound=Struct)
-_LARGEST_DOCUMENT = 64 << 20  # bytes; a larger .json file is a trace
 
 
 def decode(document: object, struct: type[_S]) -> _S:
@@ -139,7 +139,7 @@ class Run(LoadedResult):
         found = with_findings(summarize(records), records)
         if not records.windows_are_kept:
             with suppress(OSError):  # a folder of someone else's is read all the same
-                (records.folder / WINDOW_CACHE).write_bytes(msgspec.json.encode(records.windows))
+                write_whole(records.folder / WINDOW_CACHE, msgspec.json.encode(records.windows))
         return found
 
     def _document(self) -> ResultDocument:
@@ -245,9 +245,9 @@ class StoredResult(LoadedResult):
 
     def _document(self) -> ResultDocument:
         try:
-            found = json.loads(self._path.read_bytes())
-        except (OSError, ValueError) as problem:
-            raise UsageError(f"{self._path} cannot be read: {problem}") from None
+            found = read_json(self._path)
+        except FileNotFoundError:
+            raise UsageError(f"{self._path} is gone") from None
         if not isinstance(found, dict):
             raise UsageError(f"{self._path} is not the result of stepscope {self.kind}")
         return found
@@ -331,10 +331,10 @@ def _find(what: str | Path | None, cwd: Path) -> LoadedResult:
 
 def _file(path: Path) -> LoadedResult:
     """A result's JSON, or a trace."""
-    if path.suffix == ".json" and path.stat().st_size < _LARGEST_DOCUMENT:
+    if path.suffix == ".json" and path.stat().st_size <= LARGEST_DOCUMENT:
         try:
-            document = json.loads(path.read_bytes())
-        except ValueError:
+            document = read_json(path)
+        except BrokenRun:
             document = None
         schema = document.get("schema") if isinstance(document, dict) else None
         for kind in STORED:

@@ -17,7 +17,7 @@ from stepscope.record.errors import BrokenRun, UsageError
 from stepscope.record.privacy import masked_values
 from stepscope.record.problems import ProblemKind
 from stepscope.record.run import RunRecord
-from stepscope.store.json_file import write_json
+from stepscope.store.json_file import read_finite_json, write_json
 
 RUNS_FOLDER = ".stepscope"
 RUN_FILE = "run.json"
@@ -139,7 +139,7 @@ def in_use(folder: Path) -> bool:
 
 def find_run(name: str | None, cwd: Path) -> Path:
     """The folder of a run given by path or id; the last one for None. Raises UsageError."""
-    runs = list((cwd / RUNS_FOLDER).glob(f"*/{RUN_FILE}"))
+    runs = [one for one in (cwd / RUNS_FOLDER).glob(f"*/{RUN_FILE}") if one.is_file()]
     if name is None:
         if not runs:
             raise UsageError(f"no runs in ./{RUNS_FOLDER} yet. Start one: stepscope run train.py")
@@ -164,9 +164,9 @@ def read_run(folder: Path) -> RunRecord:
     """What run.json says. Raises BrokenRun."""
     path = folder / RUN_FILE
     try:
-        data = json.loads(path.read_text())
-    except (OSError, ValueError) as problem:
-        raise BrokenRun(f"cannot read {path}: {problem}") from None
+        data = read_finite_json(path)
+    except FileNotFoundError:
+        raise BrokenRun(f"cannot read {path}: no such file") from None
     try:
         if not str(data["schema"]).startswith("stepscope.run/"):
             raise BrokenRun(f"{path} was not written by stepscope")
@@ -175,9 +175,17 @@ def read_run(folder: Path) -> RunRecord:
                 {"kind": ProblemKind.OTHER, "detail": one} if isinstance(one, str) else one
                 for one in problems
             ]
-        return RunRecord.from_json(data)
-    except (AttributeError, KeyError, TypeError, ValueError) as problem:
+        run = RunRecord.from_json(data)
+        if not _is_name(run.run.id or "run"):
+            raise ValueError("Expected a name - at `$.run.id`")
+        return run
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as problem:
         raise BrokenRun(f"{path} is not a run of stepscope: {problem}") from None
+
+
+def _is_name(text: str) -> bool:
+    """Whether it can name a file, and nothing outside the folder it is put into."""
+    return text not in (".", "..") and not {"/", "\0"} & {*text} and len(os.fsencode(text)) < 240
 
 
 _LONGEST = 60

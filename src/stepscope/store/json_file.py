@@ -1,17 +1,51 @@
-"""JSON documents, written whole or not at all."""
+"""JSON documents, written whole or not at all, and read whatever they hold."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
+
+from stepscope.record.errors import BrokenRun
+from stepscope.store.plain_file import read_plain, write_whole
 
 
 def write_json(path: Path, document: Any, indent: int | None = 1, allow_nan: bool = True) -> None:
     """Replace a file by a document. Raises OSError, and leaves what was there then."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    write_whole(path, f"{json.dumps(document, indent=indent, allow_nan=allow_nan)}\n".encode())
+
+
+def read_json(path: Path) -> Any:
+    """The document of a file. Raises FileNotFoundError and BrokenRun."""
     try:
-        part.write_text(json.dumps(document, indent=indent, allow_nan=allow_nan) + "\n")
-        part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+        return parse_json(read_plain(path))
+    except ValueError as problem:
+        raise BrokenRun(f"{path} cannot be read: {problem}") from None
+
+
+def read_finite_json(path: Path) -> Any:
+    """Likewise, where all numbers are as `check_numbers` wants them."""
+    document = read_json(path)
+    try:
+        check_numbers(document)
+    except (RecursionError, ValueError) as problem:
+        raise BrokenRun(f"{path}: {problem}") from None
+    return document
+
+
+def parse_json(text: bytes) -> Any:
+    """A document. Raises ValueError, also where it is nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def check_numbers(value: Any, at: str = "$") -> None:
+    """Raise ValueError where a number is not finite or takes more than 64 bits."""
+    if isinstance(value, dict):
+        for name, part in value.items():
+            check_numbers(part, f"{at}.{name}")
+    elif isinstance(value, list):
+        for index, part in enumerate(value):
+            check_numbers(part, f"{at}[{index}]")
+    elif isinstance(value, int | float) and not abs(value) < 2**63:
+        raise ValueError(f"Number out of range - at `{at}`")

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from stepscope.record.errors import BrokenRun, UsageError
-from stepscope.record.facts import KINDS, Fact, Facts
+from stepscope.record.facts import KINDS, Fact, Facts, ProofFact
 from stepscope.record.problems import ProblemKind
+from stepscope.store.json_file import check_numbers, parse_json
+from stepscope.store.plain_file import read_plain
 
 T = TypeVar("T")
 _FREE_TEXT = ("problem", "wrote_outside", "compile_counters", "fix")
@@ -41,24 +43,26 @@ class FactLog:
 def read_facts(path: Path) -> Facts:
     """The facts of a run; unknown kinds and torn lines are skipped. Raises BrokenRun."""
     try:
-        lines = path.read_bytes().splitlines()
+        lines = read_plain(path).splitlines()
     except FileNotFoundError:
         return Facts()
     facts: list[Fact] = []
     fixes: list[dict[str, Any]] = []
     for number, line in enumerate(lines, start=1):
         try:
-            data = json.loads(line)
+            data = parse_json(line)
         except ValueError:
             continue
         name = data.pop("fact", None) if isinstance(data, dict) else None
-        if name == "fix":
-            fixes.append(data)
-        elif isinstance(name, str) and name in KINDS:
-            try:
+        try:
+            if name != ProofFact.fact:  # what it compares may be infinite
+                check_numbers(data)
+            if name == "fix":
+                fixes.append(data)
+            elif isinstance(name, str) and name in KINDS:
                 facts.append(KINDS[name].from_json(_upgraded(name, data)))
-            except ValueError as problem:
-                raise BrokenRun(f"{path}, line {number}: {problem}") from None
+        except (RecursionError, ValueError) as problem:
+            raise BrokenRun(f"{path}, line {number}: {problem}") from None
     return Facts(facts, fixes)
 
 
@@ -104,15 +108,15 @@ def read_record_lines(path: Path, kind: type[T], advice: str) -> list[T]:
     Raises UsageError for other damage, with `advice` on what to do about it.
     """
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = read_plain(path).split(b"\n")
     except FileNotFoundError:
         return []
     import msgspec  # not at the top: the probe writes facts in the user's program
 
     found = []
     for number, line in enumerate(lines[:-1], start=1):
-        try:  # json.loads knows NaN, which losses may be
-            found.append(msgspec.convert(json.loads(line), kind))
+        try:  # `json` knows NaN, which losses may be
+            found.append(msgspec.convert(parse_json(line), kind))
         except ValueError:
             raise UsageError(f"{path} is damaged at line {number}: {advice}") from None
     return found

@@ -5,7 +5,6 @@ is never opened later. A file changed after the program started is left out: its
 longer be those that ran.
 """
 
-import json
 import linecache
 import os
 import stat
@@ -15,10 +14,11 @@ from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
+from stepscope.record.errors import BrokenRun
 from stepscope.record.facts import ClockFact, Facts, SiteFact
 from stepscope.record.frames import is_program
-from stepscope.record.privacy import masked_source
-from stepscope.store.json_file import write_json
+from stepscope.record.privacy import looks_secret
+from stepscope.store.json_file import read_json, write_json
 from stepscope.store.json_lines import read_facts
 
 SOURCES = "sources.json"
@@ -48,12 +48,12 @@ def save_sources(folder: Path, started: str) -> None:
 def read_sources(folder: Path) -> SourceLines:
     """Kept lines by file and number; nothing where none were kept or the file is damaged."""
     try:
-        document = json.loads((folder / SOURCES).read_text())
+        document = read_json(folder / SOURCES)
         return {
             str(file): {int(number): str(text) for number, text in lines.items()}
             for file, lines in document["files"].items()
         }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, BrokenRun, ValueError, KeyError, TypeError, AttributeError):
         return {}
 
 

@@ -7,13 +7,23 @@ at growth and never a SIGBUS in the program. Rows beyond the last one written ar
 
 import mmap
 import os
+import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from stepscope.record.errors import BrokenRun
+from stepscope.record.row_log import MAY_BE_UNKNOWN
+from stepscope.store.plain_file import read_plain
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 HEADER_BYTES = 4096
+LARGEST = 2 << 30
+"""Bytes of a table that is read: ten million rows of the row log."""
+_COLUMN = re.compile(r"\('(\w+)', '<f8'\)")
+_ROWS = re.compile(r"'shape': \((\d{1,18}),\)")
 _MAGIC = b"\x93NUMPY\x02\x00"
 
 
@@ -72,30 +82,46 @@ def trim_table(path: Path, last: str) -> None:
             file.truncate(HEADER_BYTES + rows * table.itemsize)
 
 
-def read_table(path: Path) -> "npt.NDArray[Any]":
-    """The rows of a table, open or closed; a missing or torn file gives what it has."""
+def read_table(path: Path, wanted: Collection[str] = ()) -> "npt.NDArray[Any]":
+    """The rows of a table, open or closed; a missing or torn file gives what it has.
+
+    Raises BrokenRun where columns that are `wanted` are not there, and for impossible numbers.
+    """
     import numpy as np
 
     try:
-        data = np.fromfile(path, dtype=np.uint8)
+        data = read_plain(path, LARGEST)
     except FileNotFoundError:
         return np.zeros(0)
-    columns = _columns(bytes(data[:HEADER_BYTES]))
-    if data.size <= HEADER_BYTES or not columns:
+    header = data[:HEADER_BYTES]
+    if len(data) <= HEADER_BYTES or not any(header):
         return np.zeros(0)
-    body = data[HEADER_BYTES:]
-    whole = body.size // (8 * len(columns)) * 8 * len(columns)
-    return body[:whole].view([(name, "<f8") for name in columns])
+    columns = _columns(header)
+    if not columns or not {*wanted} <= {*columns}:
+        raise BrokenRun(f"{path} is damaged: its header does not name the columns of this table")
+    rows = (len(data) - HEADER_BYTES) // (8 * len(columns))
+    cells = np.frombuffer(data, "<f8", rows * len(columns), HEADER_BYTES)
+    _check(path, cells.reshape(rows, len(columns)), columns)
+    return cells.view([(name, "<f8") for name in columns])
+
+
+def _check(path: Path, cells: "npt.NDArray[Any]", columns: list[str]) -> None:
+    """Raise BrokenRun where a number is not known that must be, or is none of 64 bits."""
+    import numpy as np
+
+    for index, name in enumerate(columns):
+        column = cells[:, index]
+        fine = np.abs(column) < 2.0**63
+        if name in MAY_BE_UNKNOWN:
+            fine |= np.isnan(column)
+        if name != "loss" and not fine.all():
+            row = int(np.argmin(fine))
+            raise BrokenRun(f"{path} is damaged: {name} of row {row + 1} is {column[row]:g}")
 
 
 def _columns(header: bytes) -> list[str]:
-    """The names in a header; none where it is not whole."""
-    import ast
-
-    if not header.startswith(_MAGIC):
-        return []
-    try:
-        described = ast.literal_eval(header[12:].decode("latin1").strip())["descr"]
-        return [str(name) for name, _ in described]
-    except (ValueError, SyntaxError, KeyError, TypeError):
-        return []
+    """The names in a header; none where it is not as we write it."""
+    text = header.decode("latin1")
+    columns, rows = _COLUMN.findall(text), _ROWS.search(text)
+    known = rows is not None and header == _header(tuple(columns), int(rows[1]))
+    return columns if known and len({*columns}) == len(columns) else []

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepscope.record.facts import ClockFact, Facts, PlaceKind, SlotKind
+from stepscope.record.row_log import CLOCK_COLUMNS
 from stepscope.store.table import read_table
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class _Counter:
 
 def read_pipeline(folder: Path, facts: Facts) -> list[PipelineSource]:
     """The pipelines of a run folder and its facts, those that took most time first."""
-    tables = {path.stem[6:]: read_table(path) for path in folder.glob("clock-*.npy")}
+    tables = {path.stem[6:]: read_table(path, CLOCK_COLUMNS) for path in folder.glob("clock-*.npy")}
     return pipelines(facts.all(ClockFact), tables)
 
 
@@ -73,7 +74,7 @@ def pipelines(facts: Iterable[ClockFact], tables: "Tables") -> list[PipelineSour
     groups: dict[Any, list[_Counter]] = defaultdict(list)
     for (pid, slot), fact in latest.items():
         table = tables.get(pid)
-        if table is not None and slot < len(table):
+        if table is not None and 0 <= slot < len(table):
             row = table[slot]
             source = (fact.loader, fact.loader_file, fact.loader_line)
             counter = _Counter(fact, float(row["count"]), float(row["total_ns"]))

@@ -10,16 +10,19 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from stepscope.analyze.run.data_pipeline import PipelineSource, read_pipeline
-from stepscope.analyze.run.document import PythonLines, StackLines, WorkWithStacks
+from stepscope.analyze.run.document import PythonLines, StackLines, WorkWithStacks, from_json
 from stepscope.analyze.run.steps import Rows, Steps, assemble_steps
 from stepscope.analyze.timeline.document import TraceAnalysis, trace_analysis
 from stepscope.hardware.ceiling_cache import known_ceilings
-from stepscope.record.errors import StepscopeError
+from stepscope.hardware.machine import Machine
+from stepscope.record.errors import BrokenRun, StepscopeError
 from stepscope.record.facts import Facts, ProcessFact
 from stepscope.record.fix import FixOutcome, fix_outcomes
+from stepscope.record.row_log import ROW_COLUMNS, SAMPLE_COLUMNS
 from stepscope.record.run import RunRecord
 from stepscope.record.timeline import Timeline
-from stepscope.store.folder import read_run
+from stepscope.store.folder import RUN_FILE, read_run
+from stepscope.store.json_file import read_finite_json
 from stepscope.store.json_lines import read_facts
 from stepscope.store.source import SourceLines, read_sources
 from stepscope.store.table import read_table
@@ -48,7 +51,13 @@ class RunRecords:
     @cached_property
     def run(self) -> RunRecord:
         """run.json. Raises BrokenRun."""
-        return read_run(self.folder)
+        run = read_run(self.folder)
+        try:
+            from_json(run.machine or {}, Machine)
+        except msgspec.ValidationError as problem:
+            where = self.folder / RUN_FILE
+            raise BrokenRun(f"{where}, its machine: {problem}") from None
+        return run
 
     @cached_property
     def facts(self) -> Facts:
@@ -58,12 +67,12 @@ class RunRecords:
     @cached_property
     def rows(self) -> Rows:
         """The always-on clocks' rows."""
-        return read_table(self.folder / "rows.npy")
+        return read_table(self.folder / "rows.npy", ROW_COLUMNS)
 
     @cached_property
     def samples(self) -> npt.NDArray[Any]:
         """Columns of record.row_log.SAMPLE_COLUMNS; empty where the machine was not sampled."""
-        return read_table(self.folder / "samples.npy")
+        return read_table(self.folder / "samples.npy", SAMPLE_COLUMNS)
 
     @cached_property
     def sources(self) -> SourceLines:
@@ -116,8 +125,8 @@ class RunRecords:
     @cached_property
     def _kept_windows(self) -> Windows | None:
         try:
-            kept = msgspec.json.decode((self.folder / WINDOW_CACHE).read_bytes(), type=Windows)
-        except (OSError, ValueError):
+            kept = from_json(read_finite_json(self.folder / WINDOW_CACHE), Windows)
+        except (OSError, BrokenRun, ValueError):
             return None
         return kept if kept.schema in _CACHE_SCHEMAS else None
 

@@ -18,6 +18,7 @@ from stepscope.record.facts import (
     WorkersFact,
 )
 from stepscope.record.kinds import HostWait
+from stepscope.record.row_log import SITE_COLUMNS
 from stepscope.store.table import read_table
 
 _HELPER_PROCESSES = ("resource_tracker", "forkserver", "compile_worker", "__main__.py")
@@ -35,10 +36,10 @@ class Site:
 
 def read_sites(folder: Path, facts: Facts) -> dict[int, Site]:
     """Sites by id."""
-    table = read_table(folder / "sites.npy")
+    table = read_table(folder / "sites.npy", SITE_COLUMNS)
     sites = {}
     for fact in facts.all(SiteFact):
-        known = fact.id < len(table)
+        known = 0 <= fact.id < len(table)
         count, total_ns, nbytes = table[fact.id].tolist() if known else (0, 0, 0)
         sites[fact.id] = Site(fact, int(count), total_ns / 1e6, int(nbytes))
     return sites

@@ -52,8 +52,10 @@ from stepscope.record.row_log import STEP_PHASES
 from stepscope.record.run import RunInfo, RunRecord
 from stepscope.stats.series import Bools, drift, find_spikes, warmup_length
 from stepscope.store.folder import in_use
+from stepscope.store.plain_file import read_plain
 
 _DEVICE_DECIDES = 0.9  # busy that much, the device sets the pace
+_DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _DISTURBED = 3  # steps after a recording
 
 
@@ -61,7 +63,7 @@ def summarize(records: RunRecords) -> RunSummary:
     """Everything a run folder tells, findings apart. Raises BrokenRun."""
     try:
         return _summarize(records)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as problem:
+    except _DAMAGE as problem:
         raise BrokenRun(f"{records.folder}: damaged run folder: {problem!r}") from problem
 
 
@@ -132,6 +134,7 @@ def _run(record: RunRecord, facts: Facts, folder: Path) -> ObservedRun:
             known.setdefault("recording_stopped", fact.text)
     error = end.error if end else None
     known |= {
+        "id": run.id or folder.name,
         "folder": str(folder),
         "device": next((kind for kind in ("cuda", "cpu") if kind in on), None),
         "torch": (process.torch if process else None) or run.torch,
@@ -216,8 +219,8 @@ def _phases(
 
 def _host_code(folder: Path, run: RunInfo) -> HostCode | None:
     try:
-        text = (folder / "python.txt").read_text(errors="replace")
-    except OSError:
+        text = read_plain(folder / "python.txt").decode(errors="replace")
+    except FileNotFoundError:
         return None
     return host_code(text, pid=run.pid)
 

@@ -21,6 +21,7 @@ from stepscope.record.errors import BrokenRun
 from stepscope.record.facts import Facts, ImportFact, MemoryFact, ProcessFact
 from stepscope.record.run import RunInfo, RunRecord
 from stepscope.stats.series import Bools
+from stepscope.store.json_file import read_finite_json
 from stepscope.store.memory_lines import CPU_LINES, CUDA_LINES, MemoryLines
 
 CATEGORIES_IN_ORDER = (
@@ -202,9 +203,9 @@ def memory_owners(folder: Path) -> MemoryLines | None:
     """
     for path in (folder / CUDA_LINES, folder / CPU_LINES):
         try:
-            return msgspec.json.decode(path.read_bytes(), type=MemoryLines)
+            return msgspec.convert(read_finite_json(path), MemoryLines)
         except FileNotFoundError:
             continue
-        except (OSError, ValueError) as error:
+        except ValueError as error:
             raise BrokenRun(f"{path} cannot be read: {error}") from None
     return None

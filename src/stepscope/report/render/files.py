@@ -93,12 +93,18 @@ def check_log_folder(folder: Path | None, force: bool) -> None:
 
 
 def default_path(report: Report, cwd: Path) -> Path:
-    """`<name>.html` in the result's folder; here for a trace and for several results."""
+    """`<name>.html` in the result's folder; here for a trace and for several results.
+
+    Raises UsageError.
+    """
     first = report.subjects[0]
     if len(report.subjects) > 1:
         return cwd / "report.html"
     name = first.name.partition(".")[0] if first.kind == "trace" else first.name
-    return (report.folders[0] or cwd) / f"{name}.html"
+    path = (report.folders[0] or cwd) / f"{name}.html"
+    if path.is_symlink():  # whose folder it is may not be whose file it leads to
+        raise UsageError(f"{path} is a link: name a file with -o")
+    return path
 
 
 def write_report(

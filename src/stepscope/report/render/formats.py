@@ -50,7 +50,7 @@ class Renderer:
 
     def write(self, report: Report, path: Path, part: str | None) -> list[Path]:
         """Write to a path, and give what was written."""
-        path.write_text(self.text(report, part), encoding="utf-8", newline="")
+        path.write_bytes(self.text(report, part).encode("utf-8", "replace"))
         return [path]
 
     def beside(self, path: Path) -> list[Path]:
