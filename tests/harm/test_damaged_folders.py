@@ -32,9 +32,9 @@ from recorded import ARCHIVES, unpack  # noqa: E402
 
 RUNS = ("graph_breaks", "loader_bound_cuda", "too_few_workers", "evaluation_too_often")
 TEXTS = ("run.json", "facts.jsonl", "sources.json", "window.json", "memory-cpu.json")
-AT_ONCE = 10
+AT_ONCE = 5
 """Cases of one test."""
-QUICK, SLOW = 30, 600
+QUICK, SLOW = 60, 1200
 """Tests of that many cases."""
 LONGEST_S = 60
 LARGEST = 1 << 30
@@ -151,6 +151,12 @@ def test_a_wrong_value_in_run_json_is_named(
     told = refusal(folder)
     assert "run.json" in told
     assert said in told
+
+
+@pytest.mark.parametrize("key", ["id", "program", "argv", "started", "torch", "pid", "started_ns"])
+def test_what_run_json_does_not_say_is_not_shown(folder: Path, key: str) -> None:
+    set_value(folder / "run.json", ["run", key], None)
+    assert called(["show", str(folder), "--all"])[0] == 0
 
 
 def test_a_wrong_value_in_the_facts_is_named_with_its_line(folder: Path) -> None:

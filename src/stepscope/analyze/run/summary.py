@@ -135,6 +135,8 @@ def _run(record: RunRecord, facts: Facts, folder: Path) -> ObservedRun:
     error = end.error if end else None
     known |= {
         "id": run.id or folder.name,
+        "program": run.program or "",
+        "argv": run.argv or [],
         "folder": str(folder),
         "device": next((kind for kind in ("cuda", "cpu") if kind in on), None),
         "torch": (process.torch if process else None) or run.torch,
