@@ -111,6 +111,12 @@ def test_any_loss_is_shown(folder: Path, value: float) -> None:
     assert called(["show", str(folder), "--json"])[0] == 0
 
 
+def test_times_too_short_to_divide_by_are_refused(folder: Path) -> None:
+    for slot in range(len(np.load(folder / "clock-916.npy"))):
+        set_cell(folder / "clock-916.npy", "total_ns", slot, 5e-324)
+    assert "Number out of range - at `$.pipeline[0]" in refusal(folder)
+
+
 @pytest.mark.parametrize("name", ["rows.npy", "facts.jsonl", "memory-cpu.json", "clock-916.npy"])
 @pytest.mark.parametrize("kind", ["folder", "fifo", "device", "loop", "sparse"])
 def test_what_is_no_plain_file_is_named_and_not_read(folder: Path, name: str, kind: str) -> None:

@@ -5,6 +5,7 @@ CLI, API, reports, comparisons and notebooks start here. What it returns reads i
 """
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from stepscope.hardware.ceiling_cache import known_ceilings
 from stepscope.record.errors import BrokenRun, UsageError
 from stepscope.record.timeline import Timeline
 from stepscope.store.folder import RUN_FILE, RUNS_FOLDER, find_run
-from stepscope.store.json_file import read_json
+from stepscope.store.json_file import check_numbers, read_json
 from stepscope.store.plain_file import LARGEST_DOCUMENT, write_whole
 from stepscope.store.source import SourceLines
 from stepscope.trace.load import TRACE_ENDINGS, open_ranks, open_trace, trace_files
@@ -144,6 +145,10 @@ class Run(LoadedResult):
 
     def _document(self) -> ResultDocument:
         found: ResultDocument = to_json(self.summary)
+        try:
+            check_numbers(found, below=math.inf)  # a loss may be as large as it likes
+        except ValueError as problem:
+            raise BrokenRun(f"{self.records.folder}: damaged run folder: {problem}") from None
         return found
 
     @cached_property

@@ -39,13 +39,13 @@ def parse_json(text: bytes) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def check_numbers(value: Any, at: str = "$") -> None:
-    """Raise ValueError where a number is not finite or takes more than 64 bits."""
+def check_numbers(value: Any, at: str = "$", below: float = 2.0**63) -> None:
+    """Raise ValueError where a number is not finite, or not `below` that, its sign apart."""
     if isinstance(value, dict):
         for name, part in value.items():
-            check_numbers(part, f"{at}.{name}")
-    elif isinstance(value, list):
+            check_numbers(part, f"{at}.{name}", below)
+    elif isinstance(value, list | tuple):
         for index, part in enumerate(value):
-            check_numbers(part, f"{at}[{index}]")
-    elif isinstance(value, int | float) and not abs(value) < 2**63:
+            check_numbers(part, f"{at}[{index}]", below)
+    elif isinstance(value, int | float) and not abs(value) < below:
         raise ValueError(f"Number out of range - at `{at}`")
