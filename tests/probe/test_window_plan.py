@@ -61,6 +61,7 @@ def torch(monkeypatch):
     torch, profiler = ModuleType("torch"), ModuleType("torch.profiler")
     torch.cuda = SimpleNamespace(is_available=lambda: False)
     torch.profiler = profiler
+    torch.autograd = SimpleNamespace(profiler=SimpleNamespace(_is_profiler_enabled=False))
     profiler.profile, profiler.record_function = Profiler, Mark
     profiler.ProfilerActivity = SimpleNamespace(CPU="CPU", CUDA="CUDA")
     monkeypatch.setitem(sys.modules, "torch", torch)

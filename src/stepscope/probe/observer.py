@@ -15,6 +15,7 @@ from stepscope.probe.patches import ImportWatch, Patches
 from stepscope.probe.points import compiler
 from stepscope.probe.points.host_waits import patch_saving, patch_waits
 from stepscope.probe.points.loader import patch_loaders
+from stepscope.probe.points.profilers import patch_profilers
 from stepscope.probe.points.root_model import compiler_in_use, patch_root_models
 from stepscope.probe.points.seams import Seams
 from stepscope.probe.points.training import patch_backward, patch_optimizers
@@ -125,6 +126,7 @@ class Observer:
             compiler.patch_compile,
             patch_saving,
             patch_waits,
+            patch_profilers,
         ):
             patch(core, self._patches)
         self._clock.install()
@@ -177,6 +179,7 @@ class Observer:
         self.core.fixing = False
         self.seams.inert = True
         current = None
+        self.core.window.forked()
 
     def end(self, error: BaseException | None = None) -> None:
         """The program is over: late values, last facts, files cut to size, patches out."""

@@ -2,13 +2,18 @@
 
 It opens once step times have settled, at a step's end, and closes some steps later. A second,
 shorter one carries Python stacks: times come from the light one, source lines from the other.
+
+torch has one recorder per process: the program's own profilers come first. Only the main thread
+records: a recorder must be stopped by the thread that started it, and other threads may end.
 """
 
+import ctypes
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
+from threading import Condition, get_ident, main_thread
 from typing import Any
 
 from stepscope.probe.row_log import OBSERVER, RowLog
@@ -21,6 +26,9 @@ from stepscope.store.json_lines import FactLog
 _EARLIEST = 9
 _LATEST = 40
 _SETTLED = 1.15
+_LONGEST_WAIT_S = 10.0  # of a thread that profiles itself, for the step that is being recorded
+_OWN_PROFILER = "the program uses torch's profiler itself"
+_abandoned: list[Any] = []  # recorders that cannot be stopped: freeing one would crash
 
 
 def is_settled(steps_ns: list[int]) -> bool:
@@ -47,6 +55,15 @@ def _environ(name: str, value: str, when: bool = True) -> Iterator[None]:
         del os.environ[name]
 
 
+def _end_without_cleanup() -> None:
+    """Have this process, a fork, skip the destructors of C++ when it exits: Kineto's wait for ever
+    for a thread that only the parent has. Buffers of C are flushed before."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "on_exit"):  # of glibc: `_exit` is called with the exit code
+        libc.on_exit(libc._exit, None)
+        libc["__cxa_atexit"](libc.fflush, None, None)
+
+
 class Window:
     """Decides when to record, and records."""
 
@@ -70,6 +87,10 @@ class Window:
         self._gap = 0
         self._started_at = self._last_step = 0
         self._cooling = False
+        self._thread = get_ident()  # the one that has imported torch
+        self._turn = Condition()  # held while the recorder is started or stopped
+        self._giving_way = False
+        self._used = False
 
     @property
     def open(self) -> bool:
@@ -82,6 +103,11 @@ class Window:
 
     def step_ended(self, step: int, now_ns: int) -> None:
         if self._profiler is not None:
+            if get_ident() != self._thread:
+                return
+            if self._giving_way:
+                self.drop()
+                return
             self._mark.__exit__(None, None, None)
             self._last_step = step
             self._left -= 1
@@ -116,10 +142,17 @@ class Window:
         import torch
         from torch.profiler import ProfilerActivity, profile
 
-        name, steps, flags = self._plans.pop(0)
+        if not get_ident() == self._thread == main_thread().ident:
+            self._give_up("the steps do not run in the main thread")
+            return
+        if torch.autograd.profiler._is_profiler_enabled:
+            self._give_up(_OWN_PROFILER)
+            return
+        name, steps, flags = self._plans[0]
         stacks = bool(flags & FLAG_STACKS)
         try:
             with self._at_work(), _environ("KINETO_LOG_LEVEL", "99"):
+                self._used = True
                 cuda = torch.cuda.is_available()
                 profiler = profile(
                     activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])],
@@ -129,13 +162,14 @@ class Window:
                     acc_events=True,
                 )
                 profiler.start()
+                self._profiler = profiler
         except RuntimeError as problem:
-            self._plans.clear()
-            self._facts.write(ProblemFact(kind=ProblemKind.NO_WINDOW, detail=str(problem)))
+            self._give_up(str(problem))
             return
+        del self._plans[0]
         self._log.end_row(RowKind.WINDOW)
         self._log.flags = flags
-        self._profiler, self._name, self._left = profiler, name, steps
+        self._name, self._left = name, steps
         self._started_at = self._last_step = step + 1
         self._begin_step(step + 1)
 
@@ -148,6 +182,7 @@ class Window:
     def _stop(self, step: int) -> None:
         with self._at_work():
             profiler, self._profiler = self._profiler, None
+            self._turn.notify_all()
             with _environ("TEARDOWN_CUPTI", "1", when=not self._plans):
                 profiler.stop()
             path = self._folder / f"{self._name}.pt.trace.json"
@@ -169,25 +204,72 @@ class Window:
     @contextmanager
     def _at_work(self) -> Iterator[None]:
         """Inside it is the observer that works, and waits, not the program."""
-        self._log.enter(OBSERVER)
-        self._log.observing = True
-        try:
-            yield
-        finally:
-            self._log.observing = False
-            self._log.leave()
+        with self._turn:
+            self._log.enter(OBSERVER)
+            self._log.observing = True
+            try:
+                yield
+            finally:
+                self._log.observing = False
+                self._log.leave()
+
+    def _give_up(self, why: str) -> None:
+        """Record nothing any more."""
+        lost = self._name if self._profiler is not None else self._plans[0][0]
+        kind = ProblemKind.NO_STACKS if lost == "stacks" else ProblemKind.NO_WINDOW
+        self._plans.clear()
+        self._facts.write(ProblemFact(kind=kind, detail=why))
+
+    def give_way(self) -> None:
+        """The program is about to start a recorder of its own: ours ends before, in the thread that
+        started it. Where that one does not end its step, perhaps as it waits for this one, ours is
+        left as it is: stopped after the program's it would crash."""
+        here = get_ident() == self._thread
+        if here and self._log.observing:  # it is ours
+            return
+        with self._turn:
+            if self._giving_way or (self._profiler is None and not self._plans):
+                return
+            self._giving_way = True
+            self._give_up(_OWN_PROFILER)
+            if here:
+                self.drop()
+            elif not self._turn.wait_for(lambda: self._profiler is None, _LONGEST_WAIT_S):
+                _abandoned.extend([self._profiler, self._mark])
+                self._profiler = None
 
     def drop(self) -> None:
-        """Observing has failed: a recorder left on would slow the program and crash its end."""
+        """Stop without keeping anything: a recorder left on would slow the program and crash its
+        end. What another thread has started is stopped by that one, at the program's end."""
         self._plans.clear()
-        profiler, self._profiler = self._profiler, None
-        if profiler is not None:
-            if self._mark is not None:
-                self._mark.__exit__(None, None, None)
-            profiler.stop()
+        if self._profiler is not None and get_ident() == self._thread:
+            with self._at_work():
+                profiler, self._profiler = self._profiler, None
+                self._turn.notify_all()
+                if self._mark is not None:
+                    self._mark.__exit__(None, None, None)
+                profiler.stop()
+            self._cooling = True
 
     def abandon(self) -> None:
         """The program ends inside the window: what was recorded is kept."""
-        if self._profiler is not None:
+        if self._profiler is not None and get_ident() == self._thread:
             self._mark.__exit__(None, None, None)
             self._stop(self._last_step)
+
+    def forked(self) -> None:
+        """In a forked child nothing is recorded. The parent's recorder is no longer its own."""
+        self._plans.clear()
+        self._turn = Condition()
+        profiler, self._profiler = self._profiler, None
+        if self._used:
+            _end_without_cleanup()
+        if profiler is not None:
+            import torch
+
+            _abandoned.extend([profiler, self._mark])
+            if profiler.use_device is not None:  # CUPTI cannot be asked to stop here
+                torch._C._autograd._enable_record_function(False)
+            elif get_ident() == self._thread:
+                torch._C._autograd._disable_profiler()
+                torch.autograd.profiler._set_is_profiler_enabled(False)

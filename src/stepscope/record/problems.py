@@ -12,7 +12,8 @@ class ProblemKind(WordedEnum):
 
     NOT_OBSERVED = "not_observed", "not observed: {}"
     RECORDING_STOPPED = "recording_stopped", "recording stopped after an internal error: {}"
-    NO_WINDOW = "no_window", "kernel window failed to start: {}"
+    NO_WINDOW = "no_window", "no kernel window: {}"
+    NO_STACKS = "no_stacks", "no Python stacks of kernels: {}"
     TRACE_LOST = "trace_lost", "could not write the kernel trace: {}"
     NO_NVTX = "no_nvtx", "--nvtx needs a CUDA build of torch: no ranges"
     NO_MEMORY_HISTORY = "no_memory_history", "could not record CUDA's memory history: {}"

@@ -38,7 +38,12 @@ def patch_backward(core: Core, patches: Patches) -> None:
             core.roots.search()
         loss = tensors[0] if isinstance(tensors, list | tuple) and len(tensors) == 1 else tensors
         if isinstance(loss, Tensor) and loss.numel() == 1 and loss.is_floating_point():
+            profiled = torch._C._autograd._profiler_enabled()
+            if profiled:
+                torch._C._autograd._enable_record_function(False)  # reading it is not recorded
             device.loss(unscaled[1] if loss is unscaled[0] else loss)
+            if profiled:
+                torch._C._autograd._enable_record_function(True)
         unscaled[0] = unscaled[1] = None
         if device.timing:
             device.mark(BACKWARD)
