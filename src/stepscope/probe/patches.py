@@ -20,16 +20,18 @@ class Patches:
     """Remembers what stood where, so that everything can be restored."""
 
     def __init__(self) -> None:
-        self._saved: list[tuple[Any, str, Any]] = []
+        self._saved: list[tuple[Any, str, Any, Any]] = []
 
     def set(self, owner: Any, name: str, value: Any) -> None:
-        self._saved.append((owner, name, vars(owner).get(name, _ABSENT)))
+        self._saved.append((owner, name, vars(owner).get(name, _ABSENT), value))
         setattr(owner, name, value)
 
     def restore(self) -> None:
-        """Undo everything, last first."""
+        """Undo everything, last first. What the program has put in our place stays."""
         while self._saved:
-            owner, name, value = self._saved.pop()
+            owner, name, value, ours = self._saved.pop()
+            if vars(owner).get(name) is not ours:
+                continue
             if value is _ABSENT:
                 delattr(owner, name)
             else:

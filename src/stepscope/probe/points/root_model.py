@@ -57,10 +57,13 @@ class RootModels:
             self.watch()
 
     def watch(self) -> None:
-        torch.nn.Module.__call__ = _searching_call
+        """A `__call__` of the program's own stays: it may call ours, and ours must not call it."""
+        if torch.nn.Module.__call__ is _original:
+            torch.nn.Module.__call__ = _searching_call
 
     def unwatch(self) -> None:
-        torch.nn.Module.__call__ = _original
+        if torch.nn.Module.__call__ is _searching_call:
+            torch.nn.Module.__call__ = _original
 
     def step_ended(self, step: int) -> int:
         if self.searching and step < self._until:
@@ -75,9 +78,9 @@ class RootModels:
         if cls in self._adopted:
             return
         self._adopted.add(cls)
-        found = next(vars(base)["__call__"] for base in cls.__mro__ if "__call__" in vars(base))
-        inner = _original if found is _searching_call else found
-        self._patches.set(cls, "__call__", _make_call(inner))
+        owner = next(base for base in cls.__mro__ if "__call__" in vars(base))
+        own = vars(cls)["__call__"] if owner is cls else None
+        self._patches.set(cls, "__call__", _make_call(owner, own))
 
     def number(self, module: Any) -> int:
         """A root's number in order of appearance; -1 for a module no optimizer trains."""
@@ -139,13 +142,14 @@ _compiles = False  # whether torch.compile or torch.export is in use
 def patch_root_models(core: Core, patches: Patches) -> None:
     global _roots
     _roots = core.roots = RootModels(core, patches)
-    patches.set(torch.nn.Module, "__call__", _searching_call)
+    if torch.nn.Module.__call__ is _original:
+        patches.set(torch.nn.Module, "__call__", _searching_call)
     _roots.search()
     core.on_step.append(_roots.step_ended)
 
 
 def _searching_call(self: Any, *args: Any, **kwargs: Any) -> Any:
-    if compiling() or bypassed() or _roots is None or _roots.core.log.off:
+    if compiling() or bypassed() or not searching():
         return _original(self, *args, **kwargs)
     if next(self.parameters(), None) is None:
         return _original(self, *args, **kwargs)
@@ -179,8 +183,17 @@ def bypassed() -> bool:
     return _roots is None or _roots.inside or _roots.core.backward_depth > 0
 
 
-def _make_call(inner: Callable[..., Any]) -> Callable[..., Any]:
+def searching() -> bool:
+    """Whether roots are looked for; a program may have kept what we put into nn.Module then."""
+    return _roots is not None and _roots.searching and not _roots.core.log.off
+
+
+def _make_call(owner: type, own: Callable[..., Any] | None) -> Callable[..., Any]:
+    """What times the calls of a class: of its own `__call__`, or of what stands on `owner`, the
+    class it inherits it from, at each call."""
+
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+        inner = own or owner.__call__
         if compiling() or bypassed():
             return inner(self, *args, **kwargs)
         try:
