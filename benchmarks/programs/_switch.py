@@ -79,9 +79,9 @@ class Switch:
 
     def _take_out(self) -> None:
         saved = [*self.observer._patches._saved, *self.observer._clock._patches._saved]
-        places = dict.fromkeys((owner, name) for owner, name, _ in saved)
+        places = dict.fromkeys((owner, name) for owner, name, *_ in saved)
         self._held = [(owner, name, vars(owner).get(name, _ABSENT)) for owner, name in places]
-        for owner, name, original in reversed(saved):
+        for owner, name, original, _ in reversed(saved):
             if original is not _ABSENT:
                 setattr(owner, name, original)
             elif name in vars(owner):

@@ -149,7 +149,10 @@ def patch_root_models(core: Core, patches: Patches) -> None:
 
 
 def _searching_call(self: Any, *args: Any, **kwargs: Any) -> Any:
-    if compiling() or bypassed() or not searching():
+    """On nn.Module while roots are searched for; the program may have kept it beyond that."""
+    if compiling() or bypassed() or _roots is None:
+        return _original(self, *args, **kwargs)
+    if not _roots.searching or _roots.core.log.off:
         return _original(self, *args, **kwargs)
     if next(self.parameters(), None) is None:
         return _original(self, *args, **kwargs)
@@ -181,11 +184,6 @@ def bypassed() -> bool:
     """Whether calls go through untimed: inside a root, and layers computed anew in backward. Apart,
     so that what is put on a user's class refers to nothing here but functions by name."""
     return _roots is None or _roots.inside or _roots.core.backward_depth > 0
-
-
-def searching() -> bool:
-    """Whether roots are looked for; a program may have kept what we put into nn.Module then."""
-    return _roots is not None and _roots.searching and not _roots.core.log.off
 
 
 def _make_call(owner: type, own: Callable[..., Any] | None) -> Callable[..., Any]:
