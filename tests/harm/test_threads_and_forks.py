@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from bare_and_observed import bare_and_observed
+from bare_and_observed import TRAINING, bare_and_observed
 
 IN_A_THREAD = "no kernel window: the steps do not run in the main thread"
 
@@ -134,24 +134,6 @@ def test_a_child_forked_inside_the_window_ends_in_any_way(tmp_path, end):
     assert pair.windows == ["window", "stacks"]
 
 
-FRESH = """
-import torch
-from torch import nn
-
-model = nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-def step():
-    optimizer.zero_grad()
-    loss = model(torch.ones(2, 4)).square().mean()
-    loss.backward()
-    optimizer.step()
-    return loss.item()
-
-import os, sys, threading
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "program",
@@ -164,7 +146,7 @@ import os, sys, threading
 )
 def test_a_whole_interpreter_ends_as_without_us(tmp_path, program):
     """Forks of the test's server leave without taking modules and libraries apart."""
-    (tmp_path / "train.py").write_text(FRESH + program)
+    (tmp_path / "train.py").write_text(TRAINING + program)
     source = Path(__file__).parent.parent.parent / "src"
     environ = os.environ | {"PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
     observe = ["-m", "stepscope.cli.main", "run", "--quiet", "--window-at", "5", "--out", "run"]

@@ -12,7 +12,7 @@ from stepscope.record.facts import Facts, ProblemFact, WindowFact
 from stepscope.store.json_lines import read_facts
 
 _SOURCE = Path(__file__).parent.parent.parent / "src"
-_TRAINING = """
+TRAINING = """
 import os, sys, threading, time
 import torch
 from torch import nn
@@ -59,7 +59,7 @@ class Pair:
 def bare_and_observed(folder: Path, program: str, *options: str) -> Pair:
     """Run what follows `step()`, which trains for a step and returns its loss."""
     script = folder / "train.py"
-    script.write_text(_TRAINING + program)
+    script.write_text(TRAINING + program)
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "STEPSCOPE_"))}
     environ = kept | {"PYTHONPATH": str(_SOURCE), "OMP_NUM_THREADS": "1"}
     bare = warm.execute([sys.executable, str(script)], folder, environ)
