@@ -65,6 +65,8 @@ def report(
     if out == "-":
         text = piped_renderer(form or "md").text(made, part)
         sys.stdout.write(text.encode("utf-8", "replace").decode("utf-8"))
+        if redact:
+            print(describe_contents(made), file=sys.stderr)
         return 0
     if out is None and path is None and tensorboard is None:
         path = default_path(made, Path.cwd())

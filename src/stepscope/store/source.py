@@ -17,7 +17,7 @@ from pathlib import Path
 from stepscope.record.errors import BrokenRun
 from stepscope.record.facts import ClockFact, Facts, SiteFact
 from stepscope.record.frames import is_program
-from stepscope.record.privacy import looks_secret
+from stepscope.record.privacy import masked_source
 from stepscope.store.json_file import read_json, write_json
 from stepscope.store.json_lines import read_facts
 
