@@ -128,15 +128,17 @@ def test_a_section_of_seconds_has_ten_steps_at_least(tmp_path):
 def test_epochs_are_scored_one_by_one_without_being_timed(tmp_path, monkeypatch):
     score = Scores._score
     monkeypatch.setattr(Scores, "_score", lambda self: (time.sleep(0.6), score(self))[1])
+    begun = time.perf_counter()
     found = measured(tmp_path, "--model", "mlp", "--samples", "256", "--batch", "32", "--epochs", 3)
+    took_s = time.perf_counter() - begun
     assert [score["step"] for score in found["scores"]] == [8, 16, 24]
     assert found["steps"] == 24
-    assert found["elapsed_s"] < 0.6
+    assert found["elapsed_s"] < took_s - 3 * 0.6
     assert found["scores"][-1]["train_s"] == pytest.approx(
         found["elapsed_s"] + found["warmup"]["seconds"]
     )
     assert "scored during training" in found["notes"][-1]
-    assert max(found["series_ms"]) < 600
+    assert sum(found["series_ms"]) <= 1001 * found["elapsed_s"]
 
 
 def test_training_ends_when_the_score_is_reached(tmp_path):
