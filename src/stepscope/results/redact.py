@@ -196,9 +196,10 @@ def _walked(value: Any, names: NameReplacements, key: str) -> Any:
             if gone:
                 for one in part if isinstance(part, list | tuple | dict) else (part or "",):
                     names.remove(_GONE[name][0], str(one))
-            made[names.text(str(name))] = (
-                _GONE[name][1] if gone else _walked(part, names, str(name))
-            )
+            shown = names.text(str(name))
+            if str(name).isidentifier() and shown != "user":  # a field, as a result may be called
+                shown = str(name)
+            made[shown] = _GONE[name][1] if gone else _walked(part, names, str(name))
         return made
     if isinstance(value, list | tuple):
         return [_walked(part, names, key) for part in value]
