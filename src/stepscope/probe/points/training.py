@@ -41,9 +41,11 @@ def patch_backward(core: Core, patches: Patches) -> None:
             profiled = torch._C._autograd._profiler_enabled()
             if profiled:
                 torch._C._autograd._enable_record_function(False)  # reading it is not recorded
-            device.loss(unscaled[1] if loss is unscaled[0] else loss)
-            if profiled:
-                torch._C._autograd._enable_record_function(True)
+            try:
+                device.loss(unscaled[1] if loss is unscaled[0] else loss)
+            finally:
+                if profiled:
+                    torch._C._autograd._enable_record_function(True)
         unscaled[0] = unscaled[1] = None
         if device.timing:
             device.mark(BACKWARD)
