@@ -7,7 +7,7 @@ from msgspec import to_builtins
 
 from stepscope.analyze.run.document import HostTotals
 from stepscope.analyze.run.steps import DEVICE_PHASES, HOST_PHASES, Steps
-from stepscope.analyze.run.totals import gpu_totals, host_totals, memory_totals
+from stepscope.analyze.run.totals import free_cores, gpu_totals, host_totals, memory_totals
 from stepscope.analyze.timeline.document import TraceAnalysis
 from stepscope.record.facts import Facts, MemoryFact
 from stepscope.record.row_log import SAMPLE_COLUMNS
@@ -175,13 +175,37 @@ def test_a_machine_that_tells_nothing_of_its_gpu(on_gpu):
 def test_the_host_is_its_average_and_its_peaks():
     taken = samples(4, cpu_percent=[100, 200, 300, 200], rss_bytes=[1, 5, 3, 2], processes=3)
     taken["read_bytes"] = [0, 10, 20, 30]
-    assert host_totals(taken) == HostTotals(
+    assert host_totals(taken, steps(), np.ones(100, bool)) == HostTotals(
         cpu_percent=200, peak_rss_bytes=5, processes=3, read_bytes=30, write_bytes=None
     )
 
 
+def test_others_count_while_steps_ran_and_never_less_than_nothing():
+    at = np.arange(120) * 0.1 * S
+    taken = samples(other_cpu_percent=np.where(at < 5 * S, 200.0, 30.0))
+    late = steps()
+    late.end[:] = np.linspace(6, 11, len(late.end)) * S
+    use = np.ones(len(late.end), bool)
+    assert host_totals(taken, late, use).other_cpu_percent == pytest.approx(30.0)
+    taken["other_cpu_percent"] = -4.0
+    assert host_totals(taken, late, use).other_cpu_percent == 0.0
+
+
+def test_runs_of_before_know_nothing_of_others():
+    taken = samples()[[name for name in SAMPLE_COLUMNS if name != "other_cpu_percent"]]
+    assert host_totals(taken, steps(), np.ones(100, bool)).other_cpu_percent is None
+
+
+@pytest.mark.parametrize(
+    ("others", "free"), [(None, 8.0), (0.0, 8.0), (70.0, 8.0), (260.0, 5.4), (1200.0, 1.0)]
+)
+def test_cores_that_others_use_are_not_free(others, free):
+    host = HostTotals(100.0, None, None, None, None, others)
+    assert free_cores(8.0, host) == free
+
+
 def test_a_host_never_sampled_is_not_known():
-    assert host_totals(np.zeros(0)) is None
+    assert host_totals(np.zeros(0), steps(), np.ones(100, bool)) is None
 
 
 def test_gpu_memory_adds_up_to_its_peak(on_gpu):

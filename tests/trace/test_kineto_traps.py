@@ -8,7 +8,7 @@ import pytest
 
 from stepscope.record.errors import StepscopeError
 from stepscope.record.timeline import NOTHING, DeviceKind, HostKind, Timeline
-from stepscope.trace.kineto import reader
+from stepscope.trace import limits
 from stepscope.trace.kineto.read import read_kineto
 
 OPERATOR = {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 2, "ts": 5, "dur": 9}
@@ -319,6 +319,14 @@ def test_objects_inside_arguments_are_not_taken_for_events(tmp_path: Path) -> No
 
 
 def test_too_many_events_are_refused(read: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "MOST_EVENTS", 3)
+    monkeypatch.setattr(limits, "MOST_EVENTS", 3)
     with pytest.raises(StepscopeError, match="record fewer steps"):
+        read(OPERATOR, LAUNCH, KERNEL, OPERATOR)
+
+
+def test_more_events_than_fit_in_memory_are_refused(
+    read: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "free_bytes", lambda: 3 * limits.EVENT_BYTES)
+    with pytest.raises(StepscopeError, match="of memory free here: record fewer"):
         read(OPERATOR, LAUNCH, KERNEL, OPERATOR)

@@ -231,7 +231,7 @@ def test_reports_are_read_through_ncu_or_explained(
     script.write_text(f'#!/bin/sh\n[ "$2" = "{report}" ] && /bin/cat "{sample}"\n')
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     assert read_ncu(report) == read_ncu(sample)
-    with pytest.raises(StepscopeError, match="no such file"):
+    with pytest.raises(StepscopeError, match="No such file"):
         read_ncu(tmp_path / "absent.ncu-rep")
 
 

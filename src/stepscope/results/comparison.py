@@ -24,10 +24,13 @@ class FloorSource(StrEnum):
 
     OWN = "own"
     """The compared processes: three or more on each side."""
-    SAME_PROGRAM = "same program"
-    """Earlier processes of the same program on this machine."""
-    OTHER_PROGRAMS = "other programs"
+    STORED = "stored"
+    """In the results: of earlier processes of the program, or of all processes they hold."""
     ASSUMED = "assumed"
+    SAME_PROGRAM = "same program"
+    """Of this program in the cache, as the comparison was made: before stored in the results."""
+    OTHER_PROGRAMS = "other programs"
+    """Of others in the cache, likewise."""
 
 
 class SideNames(Struct, frozen=True):

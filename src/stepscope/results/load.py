@@ -6,6 +6,7 @@ CLI, API, reports, comparisons and notebooks start here. What it returns reads i
 
 import copy
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,11 +21,17 @@ from msgspec.structs import fields
 from stepscope.analyze.run.document import RunSummary, from_json, to_json
 from stepscope.analyze.timeline.document import TraceAnalysis, analyze_ranks, trace_analysis
 from stepscope.hardware.ceiling_cache import known_ceilings
+from stepscope.hardware.machine import Machine
 from stepscope.record.errors import BrokenRun, UsageError
 from stepscope.record.timeline import Timeline
 from stepscope.store.folder import RUN_FILE, RUNS_FOLDER, find_run
-from stepscope.store.json_file import check_numbers, read_json
-from stepscope.store.plain_file import LARGEST_DOCUMENT, write_whole
+from stepscope.store.json_file import (
+    LARGEST_DOCUMENT,
+    check_numbers,
+    read_json,
+    read_plain,
+    write_whole,
+)
 from stepscope.store.source import SourceLines
 from stepscope.trace.load import TRACE_ENDINGS, open_ranks, open_trace, trace_files
 
@@ -41,13 +48,22 @@ def decode(document: object, struct: type[_S]) -> _S:
     """A document as its Struct. Raises UsageError where it is of another version."""
     try:
         return from_json(document, struct)
-    except ValidationError as problem:
+    except (ValidationError, UnicodeError) as problem:
         written = document.get("schema") if isinstance(document, dict) else None
         schema = next((one.type for one in fields(struct) if one.name == "schema"), str)
         read = " or ".join(get_args(schema))
         old = read and isinstance(written, str) and written not in get_args(schema)
         why = f"it is {written}, this version reads {read}" if old else str(problem)
         raise UsageError(f"made by another version of stepscope: {why}") from None
+
+
+def _finite(document: ResultDocument, what: str) -> ResultDocument:
+    """The document; BrokenRun where a number in it is not finite."""
+    try:
+        check_numbers(document, below=math.inf)  # a loss may be as large as it likes
+    except (RecursionError, ValueError) as problem:
+        raise BrokenRun(f"{what}: {problem}") from None
+    return document
 
 
 class LoadedResult:
@@ -62,6 +78,8 @@ class LoadedResult:
         """None for a trace alone."""
         self.trace = trace
         """The recorded window, or the trace itself; None where there is none."""
+        self.source = name
+        """What an error names."""
         self._alter_timeline: Callable[[Timeline], Timeline] | None = None
 
     @cached_property
@@ -71,6 +89,15 @@ class LoadedResult:
 
     def _document(self) -> ResultDocument:
         raise NotImplementedError
+
+    def decoded(self, struct: type[_S]) -> _S:
+        """Its document as a Struct, the machine in it checked. Raises UsageError."""
+        try:
+            check_numbers(self.document, below=sys.float_info.max)
+            decode(self.document.get("machine") or {}, Machine)
+            return decode(self.document, struct)
+        except (RecursionError, UsageError, ValueError) as problem:
+            raise UsageError(f"{self.source}: {problem}") from None
 
     @cached_property
     def timeline(self) -> Timeline | None:
@@ -144,12 +171,7 @@ class Run(LoadedResult):
         return found
 
     def _document(self) -> ResultDocument:
-        found: ResultDocument = to_json(self.summary)
-        try:
-            check_numbers(found, below=math.inf)  # a loss may be as large as it likes
-        except ValueError as problem:
-            raise BrokenRun(f"{self.records.folder}: damaged run folder: {problem}") from None
-        return found
+        return _finite(to_json(self.summary), f"{self.records.folder}: damaged run folder")
 
     @cached_property
     def tables(self) -> RunTables | None:
@@ -197,8 +219,8 @@ class Trace(LoadedResult):
     def _document(self) -> ResultDocument:
         from stepscope.diagnose.findings import with_trace_findings
 
-        found: ResultDocument = to_json(with_trace_findings(self.analysis, self.recording))
-        return found
+        found = to_json(with_trace_findings(self.analysis, self.recording))
+        return _finite(found, f"{self._path}: damaged recording")
 
     @cached_property
     def analysis(self) -> TraceAnalysis:
@@ -231,8 +253,8 @@ class Ranks(LoadedResult):
         return open_ranks(self._folder)
 
     def _document(self) -> ResultDocument:
-        document: ResultDocument = to_json(analyze_ranks(self.timelines, known_ceilings()))
-        return document
+        found = to_json(analyze_ranks(self.timelines, known_ceilings()))
+        return _finite(found, f"{self._folder}: damaged recording")
 
 
 class StoredResult(LoadedResult):
@@ -246,7 +268,7 @@ class StoredResult(LoadedResult):
     def __init__(self, path: Path) -> None:
         folder = path.parent.resolve()
         super().__init__(folder.name, folder)
-        self._path = path
+        self._path, self.source = path, str(path)
 
     def _document(self) -> ResultDocument:
         try:
@@ -337,13 +359,9 @@ def _find(what: str | Path | None, cwd: Path) -> LoadedResult:
 def _file(path: Path) -> LoadedResult:
     """A result's JSON, or a trace."""
     if path.suffix == ".json" and path.stat().st_size <= LARGEST_DOCUMENT:
-        try:
-            document = read_json(path)
-        except BrokenRun:
-            document = None
-        schema = document.get("schema") if isinstance(document, dict) else None
+        schema = _schema(path)
         for kind in STORED:
-            if isinstance(schema, str) and schema.startswith(kind.schema):
+            if schema.startswith(kind.schema):
                 return kind(path)
     if path.name.endswith(TRACE_ENDINGS):
         return Trace(path)
@@ -351,6 +369,18 @@ def _file(path: Path) -> LoadedResult:
         f"{path} is not a run folder, a trace ({', '.join(TRACE_ENDINGS)}) or the JSON of a "
         f"{_either([kind.kind for kind in STORED])}"
     )
+
+
+class _Schema(Struct):
+    schema: str = ""
+
+
+def _schema(path: Path) -> str:
+    """What a document says it is, "" where it does not; the rest of it is passed over."""
+    try:
+        return msgspec.json.decode(read_plain(path), type=_Schema).schema
+    except (BrokenRun, ValueError, RecursionError):
+        return ""
 
 
 def _either(names: Sequence[str]) -> str:

@@ -33,10 +33,10 @@ _FILE: Final = re.compile(
 )
 _USER: Final = re.compile(r"[/\\](?:home|Users)[/\\]+([^/\\\s\"']+)")
 _HOST: Final = re.compile(
-    r"\b[\w-]+(?:\.[\w-]+)*\.(?:local|internal|lan|corp)\b"
-    r"|\b[\w-]+(?:\.[\w-]+)+\.(?:com|org|net|edu|io|de|uk|fr|ch|cn)\b"
+    r"(?<![\w-])[\w-]{1,253}(?:\.[\w-]{1,253}){0,20}\.(?:local|internal|lan|corp)\b"
+    r"|(?<![\w-])[\w-]{1,253}(?:\.[\w-]{1,253}){1,20}\.(?:com|org|net|edu|io|de|uk|fr|ch|cn)\b"
 )
-_MAIL: Final = re.compile(r"[\w.+-]+@[\w.-]+")
+_MAIL: Final = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w.-]+")
 _ADDRESS: Final = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b")
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.timeline import Timeline
 from stepscope.trace.format import TraceFormat
-from stepscope.trace.kineto.blocks import check_file
 from stepscope.trace.kineto.read import CHROME_JSON, MOST_PROCESSES
+from stepscope.trace.limits import check_file
 from stepscope.trace.nsight.systems import NSIGHT_EXPORT, NSIGHT_REPORT
 from stepscope.trace.workers import run_jobs, usable_cores
 

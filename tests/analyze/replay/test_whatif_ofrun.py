@@ -17,7 +17,6 @@ from stepscope.analyze.run.records import RunRecords
 from stepscope.analyze.timeline.steps import find_steps
 from stepscope.record.facts import BatchFact, ConfigFact, Facts, LoaderFact, ModelConfig, Switches
 from stepscope.record.row_log import STEP_PHASES
-from stepscope.record.run import RunInfo, RunRecord
 from stepscope.trace.kineto.read import read_kineto
 
 RECORDED = sorted((Path(__file__).parent / "recorded").glob("*.zip"))
@@ -78,7 +77,7 @@ def test_a_folder_without_a_window_has_no_model(tmp_path):
     assert model_of_run(RunRecords(tmp_path)) is None
 
 
-RUN = RunRecord(run=RunInfo(exit_code=0), machine={"cpu": {"usable_cores": 16}})
+CORES = 16.0
 
 
 def clocks_of(**bare_ms):
@@ -104,19 +103,19 @@ class Source:
 
 
 def test_without_workers_a_batch_takes_what_the_host_waits():
-    loader = run_loader(facts_of(0), [], RUN, clocks_of(data_wait=5.0, forward=5.0), 1.0)
+    loader = run_loader(facts_of(0), [], CORES, clocks_of(data_wait=5.0, forward=5.0), 1.0)
     assert (loader.batch_ms, loader.workers, loader.measured) == (5.0, 0, 0)
     assert (loader.cores, loader.host_cores) == (16.0, 1.0)
 
 
 def test_on_the_cpu_the_hosts_threads_take_cores_too():
     clocks = clocks_of(data_wait=5.0, forward=5.0)
-    assert run_loader(facts_of(0, "cpu"), [], RUN, clocks, 1.0).host_cores == 8.0
+    assert run_loader(facts_of(0, "cpu"), [], CORES, clocks, 1.0).host_cores == 8.0
 
 
 def test_workers_that_are_behind_explain_the_wait():
     clocks = clocks_of(data_wait=5.0, forward=5.0)
-    loader = run_loader(facts_of(4), [Source(40.0)], RUN, clocks, 1.0)
+    loader = run_loader(facts_of(4), [Source(40.0)], CORES, clocks, 1.0)
     assert loader.batch_ms == 40.0
     assert loader.hand_over_ms == pytest.approx(0.1)
     assert loader.late_ms == pytest.approx(0.0)
@@ -124,14 +123,14 @@ def test_workers_that_are_behind_explain_the_wait():
 
 def test_what_their_pace_does_not_explain_comes_late():
     clocks = clocks_of(data_wait=5.0, forward=5.0)
-    loader = run_loader(facts_of(4), [Source(4.0)], RUN, clocks, 1.0)
+    loader = run_loader(facts_of(4), [Source(4.0)], CORES, clocks, 1.0)
     assert loader.late_ms == pytest.approx(4.9)
 
 
 @pytest.mark.parametrize(("share", "works"), [(None, 1.0), (0.95, 1.0), (0.1, 0.1)])
 def test_a_batch_that_is_mostly_waited_for_leaves_the_cores_alone(share, works):
     clocks = clocks_of(data_wait=5.0, forward=5.0)
-    loader = run_loader(facts_of(0), [Source(5.0, share)], RUN, clocks, 1.0)
+    loader = run_loader(facts_of(0), [Source(5.0, share)], CORES, clocks, 1.0)
     assert loader.processor == works
 
 
@@ -139,11 +138,11 @@ def test_the_largest_batch_tells_what_has_to_be_carried():
     clocks = clocks_of(data_wait=5.0, forward=5.0)
     facts = facts_of(0)
     facts.all(BatchFact).extend([BatchFact(bytes=1_000_000), BatchFact(bytes=9_600_000)])
-    assert run_loader(facts, [], RUN, clocks, 1.0).batch_mb == pytest.approx(9.6)
-    assert run_loader(facts_of(0), [], RUN, clocks, 1.0).batch_mb == 0
+    assert run_loader(facts, [], CORES, clocks, 1.0).batch_mb == pytest.approx(9.6)
+    assert run_loader(facts_of(0), [], CORES, clocks, 1.0).batch_mb == 0
 
 
 def test_a_run_without_a_loader_has_none():
     clocks = clocks_of(data_wait=5.0, forward=5.0)
-    assert run_loader(Facts(), [], RUN, clocks, 1.0) is None
-    assert run_loader(facts_of(2), [], RUN, clocks, 0.0) is None
+    assert run_loader(Facts(), [], CORES, clocks, 1.0) is None
+    assert run_loader(facts_of(2), [], CORES, clocks, 0.0) is None

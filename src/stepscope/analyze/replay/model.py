@@ -34,7 +34,6 @@ from stepscope.analyze.timeline.names import starts_with
 from stepscope.analyze.timeline.steps import RecordedStep, StepMark, find_steps
 from stepscope.record.facts import BatchFact, ConfigFact, Facts, LoaderFact
 from stepscope.record.row_log import STEP_PHASES
-from stepscope.record.run import RunRecord
 from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline
 
 _DATA_WAIT = STEP_PHASES.index("data_wait")
@@ -166,10 +165,13 @@ def _host_end(timeline: Timeline, steps: list[RecordedStep]) -> int:
 _CPU_BOUND_SHARE = 0.7  # of making a batch: the rest rather waits for a core that others have
 
 
-def model_of_run(records: RunRecords, calibrated: Calibration | None = None) -> ReplayModel | None:
+def model_of_run(
+    records: RunRecords, calibrated: Calibration | None = None, cores: float | None = None
+) -> ReplayModel | None:
     """None where no window was recorded, or it cannot be read.
 
-    `calibrated` replaces the run's own calibration.
+    `calibrated` replaces the run's own calibration, `cores` those it could use, where other
+    processes left it fewer.
     """
     timeline = records.timeline
     if timeline is None:
@@ -179,7 +181,8 @@ def model_of_run(records: RunRecords, calibrated: Calibration | None = None) -> 
     if model is None or calibrated is None or not len(model.tasks.fetches):
         return model
     batches = len(model.tasks.fetches) / model.tasks.steps
-    loader = run_loader(records.facts, records.pipeline, records.run, calibrated, batches)
+    cores = cores or records.run.usable_cores or 1.0
+    loader = run_loader(records.facts, records.pipeline, cores, calibrated, batches)
     return model if loader is None else model.with_loader(loader)
 
 
@@ -189,16 +192,14 @@ def model_of_trace(timeline: Timeline) -> ReplayModel | None:
 
 
 def run_loader(
-    facts: Facts, sources: list[PipelineSource], run: RunRecord, clocks: Calibration, batches: float
+    facts: Facts, sources: list[PipelineSource], cores: float, clocks: Calibration, batches: float
 ) -> LoaderQueue | None:
     """The run's busiest loader; None where it has none. `batches` is how many a step takes."""
     loaders = facts.all(LoaderFact)
     if not loaders or batches <= 0:
         return None
     workers = max(fact.num_workers for fact in loaders)
-
     waited = clocks.bare_ms["data_wait"] / batches
-    cores = run.usable_cores or 1.0
     share = sources[0].processor_share if sources else None
     config = facts.last(ConfigFact)
     on = {d.split(":")[0] for model in (config.models if config else ()) for d in model.devices}

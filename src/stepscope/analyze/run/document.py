@@ -127,6 +127,8 @@ class HostTotals(Struct, frozen=True):
     processes: float | None
     read_bytes: float | None
     write_bytes: float | None
+    other_cpu_percent: float | None = None
+    """What other processes used of the cores the program may use, % of one core, as steps ran."""
 
 
 class MemoryTotals(Struct, frozen=True):

@@ -18,7 +18,7 @@ from stepscope.hardware.machine import Machine
 from stepscope.record.errors import BrokenRun, StepscopeError
 from stepscope.record.facts import Facts, ProcessFact
 from stepscope.record.fix import FixOutcome, fix_outcomes
-from stepscope.record.row_log import ROW_COLUMNS, SAMPLE_COLUMNS
+from stepscope.record.row_log import FIRST_SAMPLE_COLUMNS, ROW_COLUMNS
 from stepscope.record.run import RunRecord
 from stepscope.record.timeline import Timeline
 from stepscope.store.folder import RUN_FILE, read_run
@@ -72,7 +72,7 @@ class RunRecords:
     @cached_property
     def samples(self) -> npt.NDArray[Any]:
         """Columns of record.row_log.SAMPLE_COLUMNS; empty where the machine was not sampled."""
-        return read_table(self.folder / "samples.npy", SAMPLE_COLUMNS)
+        return read_table(self.folder / "samples.npy", FIRST_SAMPLE_COLUMNS)
 
     @cached_property
     def sources(self) -> SourceLines:

@@ -124,6 +124,9 @@ def _ends(rows: Rows) -> tuple[Bools, str, bool]:
     backward = kind == RowKind.BACKWARD
     if backward.any():
         return backward, "training", True
+    graded = kind == RowKind.GRAD
+    if graded.any():
+        return graded, "training", True
     called = (kind == RowKind.CALL) | (kind == RowKind.EVAL)
     if called.any():
         roots, counts = np.unique(rows["who"][called], return_counts=True)

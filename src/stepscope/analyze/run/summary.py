@@ -46,13 +46,12 @@ from stepscope.record.facts import (
     WindowFact,
 )
 from stepscope.record.fix_words import outcome_json
-from stepscope.record.out_of_memory import is_out_of_memory
-from stepscope.record.problems import Problem, ProblemKind
+from stepscope.record.problems import Problem, ProblemKind, is_out_of_memory
 from stepscope.record.row_log import STEP_PHASES
 from stepscope.record.run import RunInfo, RunRecord
 from stepscope.stats.series import Bools, drift, find_spikes, warmup_length
 from stepscope.store.folder import in_use
-from stepscope.store.plain_file import read_plain
+from stepscope.store.json_file import read_plain
 
 _DEVICE_DECIDES = 0.9  # busy that much, the device sets the pace
 _DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -93,7 +92,7 @@ def _summarize(records: RunRecords) -> RunSummary:
         phases_seen_by=seen_by,
         phases_host_ms=host_ms,
         phases_device_ms=device_ms,
-        host=totals.host_totals(samples),
+        host=totals.host_totals(samples, steps, use),
         memory=totals.memory_totals(facts, samples, totals.memory_owners(folder)),
         loaders=loaders,
         pipeline=records.pipeline,

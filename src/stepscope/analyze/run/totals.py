@@ -17,6 +17,7 @@ from stepscope.analyze.run.document import (
 from stepscope.analyze.run.steps import Rows, Steps
 from stepscope.analyze.timeline.document import TraceAnalysis
 from stepscope.hardware.gpus import throttle_reasons
+from stepscope.hardware.process_tree import QUIET_SHARE
 from stepscope.record.errors import BrokenRun
 from stepscope.record.facts import Facts, ImportFact, MemoryFact, ProcessFact
 from stepscope.record.run import RunInfo, RunRecord
@@ -98,12 +99,7 @@ def gpu_totals(
     if memory is None or memory.peak_allocated_bytes is None:
         return None
     device: dict[str, Any] = next(iter((run.machine or {}).get("gpus") or []), {})
-    steady = samples  # those taken while the steps in use ran; all where these are too few
-    if samples.size and use.any():
-        begin = steps.end[use][0] - steps.duration[use][0]
-        end = steps.end[use][-1] + (steps.behind if use[-1] else 0.0)
-        during = samples[(samples["t_ns"] >= begin) & (samples["t_ns"] <= end)]
-        steady = during if len(during) >= 3 else samples
+    steady = _during(samples, steps, use)
     throttling = _known(steady, "gpu_throttle").astype(int)
     energy_j, energy_per_step_j = _energy(samples, steady, steps, use)
     return GpuTotals(
@@ -125,17 +121,38 @@ def gpu_totals(
     )
 
 
-def host_totals(samples: Rows) -> HostTotals | None:
+def _during(samples: Rows, steps: Steps, use: Bools) -> Rows:
+    """Those taken while the steps in use ran; all where these are too few."""
+    if not samples.size or not use.any():
+        return samples
+    begin = steps.end[use][0] - steps.duration[use][0]
+    end = steps.end[use][-1] + (steps.behind if use[-1] else 0.0)
+    during = samples[(samples["t_ns"] >= begin) & (samples["t_ns"] <= end)]
+    return during if len(during) >= 3 else samples
+
+
+def host_totals(samples: Rows, steps: Steps, use: Bools) -> HostTotals | None:
     """None when nothing was sampled."""
     if not samples.size:
         return None
+    others = _mean(_during(samples, steps, use), "other_cpu_percent")
+    others = _mean(samples, "other_cpu_percent") if others is None else others
     return HostTotals(
         cpu_percent=_mean(samples, "cpu_percent"),
         peak_rss_bytes=_most(samples, "rss_bytes"),
         processes=_most(samples, "processes"),
         read_bytes=_most(samples, "read_bytes"),
         write_bytes=_most(samples, "write_bytes"),
+        other_cpu_percent=None if others is None else max(0.0, others),
     )
+
+
+def free_cores(usable: float, host: HostTotals | None) -> float:
+    """The cores that others leave the program, at least one; 0 where the cores are not known."""
+    others = (host.other_cpu_percent or 0.0) / 100 if host else 0.0
+    if others <= QUIET_SHARE * usable:
+        return usable
+    return max(1.0, round(usable - others, 1))
 
 
 def memory_totals(facts: Facts, samples: Rows, lines: MemoryLines | None = None) -> MemoryTotals:
@@ -183,7 +200,10 @@ def _energy(
 
 
 def _known(samples: Rows, column: str) -> Rows:
-    return samples[column][~np.isnan(samples[column])] if samples.size else np.zeros(0)
+    if not samples.size or column not in (samples.dtype.names or ()):
+        return np.zeros(0)
+    values: Rows = samples[column]
+    return values[~np.isnan(values)]
 
 
 def _mean(samples: Rows, column: str) -> float | None:

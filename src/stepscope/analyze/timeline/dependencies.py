@@ -91,22 +91,33 @@ def _awaited(
     launch = device.launch[index]
     launched = np.where(launch >= 0, host.start[launch], start)
     since = np.where(head, NEVER, np.append(NEVER, launched[:-1]))
-    for number in np.unique(stream):
+    devices = np.array([one.device for one in timeline.streams], np.int64)
+    for number in _busiest(stream):
         own = np.flatnonzero(stream == number)
         elsewhere = syncs.correlation[(syncs.stream >= 0) & (syncs.stream != number)]
         others = np.isin(host.correlation[calls], elsewhere[elsewhere >= 0])
         times = host.start[calls[~others]]
         waited = np.searchsorted(times, launched[own]) > np.searchsorted(times, since[own])
         own = own[waited]
-        place = timeline.streams[number].device
-        near = [n for n, s in enumerate(timeline.streams) if s.device == place and n != number]
-        others = by_end[np.isin(stream[by_end], near)]
+        is_near = devices == devices[number]
+        is_near[number] = False
+        others = by_end[is_near[stream[by_end]]]
         ends = device.end[index[others]]
         found = np.searchsorted(ends, start[own], "right") - 1
         own, found = own[found >= 0], found[found >= 0]
         late = ends[found] > ready[own]
         awaited[own[late]] = others[found[late]]
     return awaited
+
+
+_MOST_STREAMS = 64
+
+
+def _busiest(stream: Column) -> list[int]:
+    """The streams that occur most often, as many as are looked at one by one, in order."""
+    known, counts = np.unique(stream, return_counts=True)
+    chosen: list[int] = np.sort(known[np.argsort(-counts, kind="stable")[:_MOST_STREAMS]]).tolist()
+    return chosen
 
 
 _MOST_HELPERS = 64
@@ -175,7 +186,7 @@ def _ended_last(timeline: Timeline, order: DeviceOrder, calls: Column) -> Column
     ended = np.append(-1, order.by_end)[before]
     on = np.where(syncs.stream >= 0, syncs.stream, syncs.waits_for)
     work = timeline.device.stream[order.index]
-    for stream in np.unique(on[on >= 0]).tolist():
+    for stream in _busiest(on[on >= 0]):
         correlations = syncs.correlation[(on == stream) & (syncs.correlation >= 0)]
         mine = np.flatnonzero(np.isin(host.correlation[calls], correlations))
         own = np.flatnonzero(work == stream)

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stepscope.analyze.timeline.attribution import nearest
 from stepscope.analyze.timeline.intervals import Spans, merge
 from stepscope.analyze.timeline.names import starts_with, user_frames
 from stepscope.record.timeline import (
@@ -15,6 +16,9 @@ from stepscope.record.timeline import (
     once_per_timeline,
 )
 
+_OTHERWISE = (HostKind.PYTHON, HostKind.ANNOTATION, HostKind.RUNTIME)
+_FEW = 64  # events to climb out of at once: fewer go one by one, as an array of them costs as much
+
 
 class CodePlaces(NamedTuple):
     """Names as indices into Timeline.names, NOTHING where there is none."""
@@ -25,44 +29,44 @@ class CodePlaces(NamedTuple):
 
 def innermost_at(timeline: Timeline, thread: Column, time: Column) -> Column:
     """The innermost host event open on each thread at each time, NOTHING where none is."""
-    host = timeline.host
     found = np.full(len(time), NOTHING, np.int64)
-    kept = host.kind != HostKind.OVERHEAD
-    for one in np.unique(thread).tolist():
-        own, asked = np.flatnonzero((host.thread == one) & kept), np.flatnonzero(thread == one)
-        before = np.searchsorted(host.start[own], time[asked], side="right") - 1
-        asked, before = asked[before >= 0], before[before >= 0]
-        found[asked] = own[before]
-    left = np.flatnonzero(found >= 0)
-    while len(left):  # as often as events are nested
-        event = found[left]
-        left = left[host.start[event] + host.duration[event] <= time[left]]
-        found[left] = host.parent[found[left]]
-        left = left[found[left] >= 0]
+    order = np.argsort(thread, kind="stable")
+    for one, own in slices_by_value(thread[order]):
+        asked = order[own]
+        first, last = int(time[asked].min()), int(time[asked].max())
+        rows = _without_overhead(timeline).rows(one)
+        starts, _, owners = cut_stretches(timeline.host, rows, first, last + 1)
+        by_time = np.argsort(starts, kind="stable")
+        at = np.searchsorted(starts[by_time], time[asked], side="right") - 1
+        found[asked] = owners[by_time[at]]
     return found
+
+
+@once_per_timeline
+def _without_overhead(timeline: Timeline) -> "ByThread":
+    return ByThread(timeline, timeline.host.kind != HostKind.OVERHEAD)
 
 
 def code_places(timeline: Timeline, events: Column) -> CodePlaces:
     """Where in the program host events are, from themselves and those around them."""
-    host, user = timeline.host, user_frames(timeline)
-    some, back = np.unique(events, return_inverse=True)
-    firsts = {k: np.full(len(some), NOTHING, np.int64) for k in ("own", *HostKind)}
-    outermost = np.full(len(some), NOTHING, np.int64)
-    row = np.flatnonzero(some >= 0)
-    event = some[row]
-    while len(row):
-        kind, name = host.kind[event], host.name[event].astype(np.int64)
-        for key, first in firsts.items():
-            new = (user[event] if key == "own" else kind == key) & (first[row] < 0)
-            first[row[new]] = name[new]
-        operator = kind == HostKind.OPERATOR
-        outermost[row[operator]] = name[operator]
-        event = host.parent[event]
-        row, event = row[event >= 0], event[event >= 0]
-    where = np.where(firsts["own"] >= 0, firsts["own"], outermost)
-    for kind in (HostKind.PYTHON, HostKind.ANNOTATION, HostKind.RUNTIME):
-        where = np.where(where >= 0, where, firsts[kind])
-    return CodePlaces(where[back], firsts[HostKind.OPERATOR][back])
+    places = _all_places(timeline)
+    return CodePlaces(places.where[events], places.operator[events])
+
+
+@once_per_timeline
+def _all_places(timeline: Timeline) -> CodePlaces:
+    """Of every host event, and at the end of none."""
+    host = timeline.host
+
+    def innermost(marked: Column) -> Column:
+        return timeline.host_names(nearest(host.parent, marked)).astype(np.int64)
+
+    operators = host.kind == HostKind.OPERATOR
+    outermost = operators & (nearest(host.parent, operators)[host.parent] == NOTHING)
+    where = innermost(user_frames(timeline))
+    for marked in (outermost, *(host.kind == kind for kind in _OTHERWISE)):
+        where = np.where(where >= 0, where, innermost(marked))
+    return CodePlaces(where, innermost(operators))
 
 
 @once_per_timeline
@@ -91,6 +95,7 @@ class ByThread:
         thread = host.thread[rows].astype(np.uint16 if size < 1 << 16 else np.int32)
         self._rows = rows[np.argsort(thread, kind="stable")]
         self._bounds = np.append(0, np.cumsum(np.bincount(thread, minlength=size)))
+        self._spans: dict[int, Spans] = {}
 
     def rows(self, thread: int) -> Column:
         """The events of one thread."""
@@ -98,8 +103,11 @@ class ByThread:
 
     def spans(self, thread: int) -> Spans:
         """When any of them was open."""
-        rows = self.rows(thread)
-        return merge(self._host.start[rows], self._host.start[rows] + self._host.duration[rows])
+        if thread not in self._spans:
+            rows = self.rows(thread)
+            start = self._host.start[rows]
+            self._spans[thread] = merge(start, start + self._host.duration[rows])
+        return self._spans[thread]
 
 
 def slices_by_value(ordered: Column) -> list[tuple[int, slice]]:
@@ -180,16 +188,30 @@ def cut_stretches(host: HostEvents, rows: Column, start_ns: int, end_ns: int) ->
     left = np.flatnonzero(end < following)
     cursor, limit, owner = end[left], following[left], host.parent[rows[left]]
     # Climb out of what has ended: each event is left once, so the work is linear.
-    while len(owner):
+    while len(owner) > _FEW:
         around = np.where(owner >= 0, host.start[owner] + host.duration[owner], limit)
         stop = np.maximum(np.minimum(around, limit), cursor)
         pieces.append((cursor, stop, owner))
         on = (stop < limit) & (owner >= 0)
         cursor, limit, owner = stop[on], limit[on], host.parent[owner[on]]
+    pieces.append(_climbed(host, cursor, limit, owner))
     starts, ends, owners = (np.concatenate(part) for part in zip(*pieces, strict=True))
     starts, ends = np.maximum(starts, start_ns), np.minimum(ends, end_ns)
     real = ends > starts
     return starts[real], ends[real], owners[real]
+
+
+def _climbed(host: HostEvents, cursor: Column, limit: Column, owner: Column) -> Stretches:
+    """The stretches from each cursor up to its limit, climbing out of what has ended."""
+    made: list[tuple[int, int, int]] = []
+    for at, until, event in zip(cursor.tolist(), limit.tolist(), owner.tolist(), strict=True):
+        while event >= 0 and at < until:
+            stop = max(min(host.start.item(event) + host.duration.item(event), until), at)
+            made.append((at, stop, event))
+            at, event = stop, host.parent.item(event)
+        made.append((at, until, NOTHING))
+    starts, ends, owners = np.array(made, np.int64).reshape(-1, 3).T
+    return starts, ends, owners
 
 
 def stretches_within(pieces: Stretches, starts: Column, ends: Column) -> Stretches:

@@ -88,6 +88,9 @@ class _Gaps:
     thread: Column  # that made the call, or the main thread
 
 
+_MOST_LAUNCHERS = 64  # threads that are told apart; what others launched is taken as the main one's
+
+
 def find_gaps(timeline: Timeline, work: DeviceWork, start: int, end: int, main: int) -> _Gaps:
     """The gaps of a device within [start, end)."""
     idle = difference(span(start, end), work.busy)
@@ -101,6 +104,9 @@ def find_gaps(timeline: Timeline, work: DeviceWork, start: int, end: int, main: 
     began[known] = host.start[launch[known]]
     ended[known] = began[known] + host.duration[launch[known]]
     thread[known] = host.thread[launch[known]]
+    if len(counts := np.bincount(thread[known])) > _MOST_LAUNCHERS:
+        rare = np.argsort(-counts, kind="stable")[_MOST_LAUNCHERS:]
+        thread[np.isin(thread, rare)] = main
     return _Gaps(idle.start, idle.end, upcoming, launch, began, ended, thread)
 
 
@@ -274,8 +280,8 @@ def _sample_places(
     parts = np.where(pieces.event >= 0, 1, np.clip(length // _SAMPLE_NS, 1, _SAMPLES))
     piece = np.repeat(np.arange(len(length)), parts)
     nth = np.arange(len(piece)) - np.repeat(np.cumsum(parts) - parts, parts)
-    begin = length[piece] * nth // parts[piece]
-    weight = length[piece] * (nth + 1) // parts[piece] - begin
+    begin = _part_of(length[piece], nth, parts[piece])
+    weight = _part_of(length[piece], nth + 1, parts[piece]) - begin
     event = pieces.event[piece].astype(np.int64)
     looked = np.flatnonzero(event < 0)
     time = pieces.start[piece[looked]] + begin[looked] + weight[looked] // 2
@@ -283,6 +289,12 @@ def _sample_places(
     bare = event[looked] < 0
     event[looked[bare]] = innermost_at(timeline, np.full(int(bare.sum()), main), time[bare])
     return _PlaceSamples(piece, weight, *code_places(timeline, event))
+
+
+def _part_of(length: Column, nth: Column, parts: Column) -> Column:
+    """`length * nth // parts`, also where the product needs more than 64 bits."""
+    whole: Column = length // parts * nth + length % parts * nth // parts
+    return whole
 
 
 def _costliest_places(timeline: Timeline, samples: _PlaceSamples) -> list[IdlePlace]:

@@ -120,7 +120,7 @@ def device_work(timeline: Timeline) -> list[DeviceWork]:
     communicates = communication_kernels(timeline)
     copies = events.kind != DeviceKind.KERNEL
     found = []
-    for device in np.unique(owners).tolist():
+    for device in np.unique(owners).tolist():  # few: see `trace.limits`
         own = np.flatnonzero(owners == device)
         talks, moves = communicates[own], copies[own]
         start, end = events.start[own], events.start[own] + events.duration[own]

@@ -28,7 +28,7 @@ _ORDINARY_UNITS, MATRIX_UNITS, _UNKNOWN_UNITS = 0, 1, 2
 _ORDINARY_NAMES: Final = re.compile(
     r"ffma|simt|splitk_?reduce|reducesplitk|reduce_wgrad|gemv|dot_kernel|epilogue::impl"
     r"|scal_kernel|scalepackedtensor|subtensorop|offsetskernel|init_device_workspace"
-    r"|winograd(?!.*884)|(volta|ampere|maxwell|pascal|turing|hopper)_[scz]gemm|_scudnn|::scudnn"
+    r"|winograd(?!.{0,200}884)|(volta|ampere|maxwell|pascal|turing|hopper)_[scz]gemm|_scudnn|::scudnn"
     r"|sgemm_largek|magma_[sdcz]gemm|implicit_convolve_sgemm|(dgrad|wgrad)\w*_engine<float"
     r"|dgrad2d_alg|wgrad2d|fft|cgemm|im2col|col2im|naive_conv|miopensp3|dot_do_o|convert_dq"
     r"|gemmk1_kernel|reduce_segments|finalize|elementwise",

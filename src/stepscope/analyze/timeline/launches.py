@@ -4,6 +4,7 @@ import numpy as np
 from msgspec import Struct
 
 from stepscope.analyze.timeline.communication import launched_at
+from stepscope.analyze.timeline.host_threads import slices_by_value
 from stepscope.analyze.timeline.intervals import (
     clip,
     covered,
@@ -136,9 +137,10 @@ def study_launches(timeline: Timeline, steps: RecordedSteps) -> Launches:
     from_graph = kernel & ((device.graph > 0) | (known & np.isin(device.launch, graphs)))
     linked = np.flatnonzero(kernel & known & ~from_graph)
     waits, blocked = blocking_calls(timeline).events, []
-    for index in np.unique(host.thread[waits]).tolist():
-        own, thread = waits[host.thread[waits] == index], timeline.threads[index]
-        spans = merge(host.start[own], host.end[own])
+    waits = waits[np.argsort(host.thread[waits], kind="stable")]
+    for index, calling in slices_by_value(host.thread[waits]):
+        own, thread = waits[calling], timeline.threads[index]
+        spans = merge(host.start[own], host.start[own] + host.duration[own])
         blocked.append(BlockedThread(thread.name or thread.tid, total(spans), len(own)))
     return Launches(
         kernels=int(kernel.sum()),
@@ -194,9 +196,9 @@ def study_copies(timeline: Timeline) -> list[Copies]:
         start, end = device.start[one.events], device.end[one.events]
         hidden[one.events] = covered(one.compute, end) - covered(one.compute, start)
     groups = dict[CopyName, list[Column]]()
-    names, member = np.unique(device.name[moves], return_inverse=True)
-    for index, name in enumerate(names.tolist()):
-        own = moves[member == index]
+    moves = moves[np.argsort(device.name[moves], kind="stable")]
+    for name, named in slices_by_value(device.name[moves]):
+        own = moves[named]
         sets = device.kind[own] == DeviceKind.SET
         groups.setdefault(read_copy_name(timeline.name_of(name)), []).append(own[~sets])
         groups.setdefault(CopyName(CopyDirection.MEMSET, CopyMemory.DEVICE), []).append(own[sets])

@@ -70,6 +70,7 @@ def _owners_of(timeline: Timeline, rows: Column) -> tuple[list[MemoryOwner], int
 
 
 _POINTS = 1000
+_MOST_DEVICES = 16  # those with the most events
 
 
 class MemoryPoint(Struct, frozen=True):
@@ -108,8 +109,9 @@ def memory_use(timeline: Timeline, steps: list[RecordedStep]) -> list[MemoryUse]
     memory = timeline.memory
     if not len(memory):
         return None
-    devices = np.unique(memory.device)
-    devices = devices[devices != NOTHING] if (devices != NOTHING).any() else devices
+    known = memory.device[memory.device != NOTHING]
+    devices, events = np.unique(known if len(known) else memory.device, return_counts=True)
+    devices = np.sort(devices[np.argsort(-events, kind="stable")[:_MOST_DEVICES]])
     return [_use(timeline, steps, device) for device in devices.tolist()]
 
 

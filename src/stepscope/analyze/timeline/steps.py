@@ -87,9 +87,8 @@ def _optimizer_steps(timeline: Timeline) -> _StepMarks | None:
     marked = _annotations(timeline, lambda name: name.startswith("Optimizer.step#"))
     if not len(marked):
         return None
-    names = host.name[marked]
-    spent = np.bincount(names, weights=host.duration[marked])
-    own = marked[names == spent.argmax()]
+    _, which = np.unique(host.name[marked], return_inverse=True)
+    own = marked[which == np.bincount(which, host.duration[marked]).argmax()]
     end = host.end[own]
     outermost = np.concatenate(([True], end[1:] > np.maximum.accumulate(end)[:-1]))
     own, end = own[outermost], end[outermost]

@@ -9,7 +9,6 @@ import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from stat import S_ISREG
 from typing import Any
 
 from stepscope.record.errors import StepscopeError
@@ -21,7 +20,8 @@ except ImportError:  # no wheel for this machine: four times slower, otherwise t
     inflate = zlib
 
 GZIP = b"\x1f\x8b"
-MOST_EXPANSION = 400  # times; traces compress 10- to 30-fold, a file meant to harm 1000-fold
+MOST_EXPANSION = 100  # times; traces compress 10- to 30-fold, a file meant to harm up to 1000-fold
+_ALWAYS_READ = 64 << 20  # bytes of text, however far they unfold
 _STEP = 1 << 18
 _ERRORS = (zlib.error, inflate.error)
 
@@ -101,21 +101,11 @@ class GzipText:
 
     def _check(self) -> None:
         text = self._start + len(self._buffer)
-        if text > 1 << 26 and text > MOST_EXPANSION * self._taken:
+        if text > _ALWAYS_READ and text > MOST_EXPANSION * self._taken:
             raise StepscopeError(
-                f"expands more than {MOST_EXPANSION}×; refusing to read further (decompression "
-                "bomb?)"
+                f"unfolds to more than {MOST_EXPANSION} times its size, where traces do to 10 to 30"
+                " times: not read further; if you trust it, gunzip it first"
             )
-
-
-def check_file(path: Path) -> None:
-    """StepscopeError unless it is an ordinary file: others may block for ever or have no end."""
-    try:
-        mode = path.stat().st_mode
-    except OSError as error:
-        raise StepscopeError(f"{path}: {error.strerror or error}") from error
-    if not S_ISREG(mode):
-        raise StepscopeError(f"{path} is not a regular file")
 
 
 TextSource = PlainText | GzipText
@@ -145,7 +135,7 @@ def blocks(
 
     Every text but the first starts with the comma between two events. Empty blocks are left out.
     """
-    number = part
+    number, without = part, 0
     while True:
         start = number * size
         text = source.window(start, start + size + _AHEAD)
@@ -155,6 +145,9 @@ def blocks(
         if number:
             match = BETWEEN.search(text)
             begin = match.start(1) if match and match.start() < size else -1
+        without = 0 if begin >= 0 else without + size
+        if without > LARGEST_EVENT:  # all of it belongs to readers of other parts, or to no event
+            raise _no_boundary(start + size - without * parts, start + size)
         if begin >= 0:
             text, end, last = _until_cut(source, start, text, size)
             yield number, bytearray(memoryview(text)[begin:end]), last
@@ -168,10 +161,14 @@ def _until_cut(source: TextSource, start: int, text: bytes, size: int) -> tuple[
         if len(text) < reach:
             return text, len(text), True
         if reach > size + LARGEST_EVENT:
-            raise StepscopeError(
-                f"no event boundary in bytes {start + size:,}–{start + reach:,} (limit "
-                f"{LARGEST_EVENT >> 20} MB per event): not a trace?"
-            )
+            raise _no_boundary(start + size, start + reach)
         reach = size + 2 * (reach - size)
         text = source.window(start, start + reach)
     return text, match.start(1), False
+
+
+def _no_boundary(start: int, end: int) -> StepscopeError:
+    return StepscopeError(
+        f"no event boundary in bytes {start:,}–{end:,} (limit {LARGEST_EVENT >> 20} MB per event): "
+        "not a trace?"
+    )

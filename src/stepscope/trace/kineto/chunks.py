@@ -102,6 +102,7 @@ INTERNED_COLUMNS: dict[type, dict[str, str]] = {
 """Which columns hold numbers of which table."""
 
 NumberMaps = dict[str, Column]
+_LARGEST_NUMBER = 2**31  # of a device, of registers, of blocks: one that is larger says nothing
 _BAD_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _JSON = msgspec.json.Decoder()
 _INTEGERS = msgspec.json.Decoder(list[int])
@@ -131,6 +132,7 @@ def _stream(key: tuple[Any, Any, Any, Any]) -> Stream:
         index = int(pid if device is None else device)
     except ValueError:
         index = NOTHING
+    index = index if abs(index) < _LARGEST_NUMBER else NOTHING
     return Stream(index, str(tid if stream is None else stream))
 
 
@@ -144,15 +146,22 @@ def _compact(text: bytes) -> bytes:
 
 def _geometry(key: tuple[Any, ...]) -> Geometry:
     grid, block, registers, shared, blocks, warps, percent = key
-    occupancy = None if percent is None else percent / 100
+    occupancy = None if percent is None or not 0 <= percent <= 100 else percent / 100
+    registers, shared, blocks, warps = map(_sensible, (registers, shared, blocks, warps))
     return Geometry(_integers(grid), _integers(block), registers, shared, blocks, warps, occupancy)
+
+
+def _sensible(value: Any) -> Any:
+    """The number, None where it can only be a mistake."""
+    return value if value is not None and 0 <= value < _LARGEST_NUMBER else None
 
 
 def _integers(text: bytes) -> tuple[int, ...] | None:
     try:
-        return tuple(_INTEGERS.decode(text))
+        numbers = tuple(_INTEGERS.decode(text))
     except _BAD_JSON:
         return None
+    return numbers if all(0 <= number < 2 * _LARGEST_NUMBER for number in numbers) else None
 
 
 def _collective(key: tuple[Any, ...]) -> Collective:

@@ -17,6 +17,7 @@ from stepscope.record.timeline import (
     SyncEvents,
     column_types,
 )
+from stepscope.trace.format import Drop, Repair
 from stepscope.trace.kineto.chunks import Chunk, Columns, Tables
 from stepscope.trace.kineto.events import (
     ABSENT,
@@ -35,7 +36,7 @@ from stepscope.trace.kineto.events import (
     nanoseconds,
     nanoseconds_from_float,
 )
-from stepscope.trace.quality import Drop, Repair
+from stepscope.trace.limits import LARGEST_SIZE
 
 _INT64 = np.iinfo(np.int64)
 _GEOMETRY = attrgetter("registers", "shared", "blocks_per_sm", "warps_per_sm", "occupancy")
@@ -205,8 +206,8 @@ class ColumnBuilder:
             "device": np.where(np.abs(device) < 2**15, device, NOTHING).astype(np.int16),
             "address": address,
             "bytes": self._counts([each.bytes for each in args]),
-            "allocated": self._ints([each.allocated for each in args]),
-            "reserved": self._ints([each.reserved for each in args]),
+            "allocated": self._counts([each.allocated for each in args]),
+            "reserved": self._counts([each.reserved for each in args]),
             "thread": self._threads(moves),
         }
         self.chunk.add(MemoryEvents, columns)
@@ -269,12 +270,17 @@ class ColumnBuilder:
         return result
 
     def _counts(self, values: list[Any]) -> Column:
-        """Numbers that some writers put in quotes."""
+        """Sizes, which some writers put in quotes; absurd ones become NOTHING and are counted."""
         if str in set(map(type, values)):
             texts = sum(type(value) is str for value in values)
             self.chunk.repaired[Repair.NUMBER_AS_TEXT] += texts
             values = [_number(value) for value in values]
-        return self._ints(values)
+        sizes = self._ints(values)
+        absurd = (sizes <= -LARGEST_SIZE) | (sizes >= LARGEST_SIZE)
+        if absurd.any():
+            self.chunk.repaired[Repair.ABSURD_SIZE] += int(absurd.sum())
+            sizes[absurd] = NOTHING
+        return sizes
 
     def _ints(self, values: list[int]) -> Column:
         """As int64; a number beyond 64 bits becomes NOTHING and is counted."""

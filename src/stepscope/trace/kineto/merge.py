@@ -21,11 +21,12 @@ from stepscope.record.timeline import (
     column_types,
     make_events,
 )
+from stepscope.trace.format import Drop
 from stepscope.trace.kineto.chunks import INTERNED_COLUMNS, Chunk, Columns, HalfSpan, merge_tables
 from stepscope.trace.kineto.events import FIRST_DEVICE_CODE
 from stepscope.trace.kineto.reader import CollectedParts
+from stepscope.trace.limits import check_totals, fold_devices
 from stepscope.trace.link import link_launches, link_parents
-from stepscope.trace.quality import Drop
 
 _EVENTS = re.compile(r'"traceEvents"\s*:\s*\[')
 MOST_DEVICES = 1024
@@ -203,6 +204,8 @@ def merge_readers(source: str, readers: list[CollectedParts], about: TraceHeader
     device = make_events(DeviceEvents, **tables[DeviceEvents])
     memory = make_events(MemoryEvents, **tables[MemoryEvents])
     syncs = make_events(SyncEvents, **tables[SyncEvents])
+    check_totals(host, device, memory, syncs)
+    lists["streams"] = fold_devices(lists["streams"], device.stream, quality)
     host = replace(host, parent=link_parents(host.thread, host.start, host.duration))
     known = (host.kind, host.name, host.start, host.correlation)
     launch = link_launches(*known, lists["names"], device.start, device.correlation)

@@ -1,10 +1,11 @@
 """Kineto and Chrome JSON traces, plain or gzip, as a timeline with notes on its quality.
 
 Memory stays bounded: an event may have up to 64 MB (`LARGEST_EVENT`), all that is not events up
-to 64 MB, a gzip file may expand 400-fold (`MOST_EXPANSION`), a timeline may hold 50 million
-events.
+to 64 MB, a gzip file may expand 100-fold (`MOST_EXPANSION`), a timeline may hold as many events as
+fit in the memory that is free (`limits.event_budget`). However long, text is read in pieces.
 """
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from stepscope.record.errors import StepscopeError
 from stepscope.record.timeline import NOTHING, HostKind, Quality, Timeline
 from stepscope.trace.format import TraceFormat
-from stepscope.trace.kineto.blocks import BLOCK, GZIP, check_file
+from stepscope.trace.kineto.blocks import BLOCK, GZIP
 from stepscope.trace.kineto.merge import TraceHeader, merge_readers, read_header
 from stepscope.trace.kineto.reader import (
     CollectedParts,
@@ -21,6 +22,7 @@ from stepscope.trace.kineto.reader import (
     fit_together,
     read_parts,
 )
+from stepscope.trace.limits import check_file, event_budget
 from stepscope.trace.workers import run_jobs, usable_cores
 
 
@@ -85,7 +87,7 @@ def read_kineto(
             processes = _processes_for(path)
         readers = _read_in_parallel(path, processes, block_bytes) if processes > 1 else None
         if readers is None:
-            readers = [collect_parts(read_parts(path, 0, 1, block_bytes))]
+            readers = [collect_parts(read_parts(path, 0, 1, block_bytes), event_budget())]
         parts = _in_order(readers)
         about = read_header(b"".join(part.outside for part in parts))
         timeline = merge_readers(str(path), readers, about)
@@ -111,8 +113,9 @@ def _read_in_parallel(path: Path, processes: int, block_bytes: int) -> list[Coll
     That is so where blocks were cut inside an event, or no process can be started.
     """
     jobs = [(path, part, processes, block_bytes) for part in range(processes)]
+    fold = partial(collect_parts, budget=event_budget().shared(processes))
     try:
-        results = run_jobs(read_parts, jobs, collect_parts, processes)
+        results = run_jobs(read_parts, jobs, fold, processes)
     except OSError:
         return None
     readers = [reader for reader in results if isinstance(reader, CollectedParts)]

@@ -11,12 +11,13 @@ from msgspec import DecodeError, ValidationError
 
 from stepscope.record.errors import StepscopeError
 from stepscope.record.timeline import NOTHING, Column, column_types
+from stepscope.trace.format import Repair
 from stepscope.trace.kineto.blocks import BETWEEN, LARGEST_EVENT, blocks, open_text
 from stepscope.trace.kineto.chunks import Chunk
 from stepscope.trace.kineto.columns import ColumnBuilder
 from stepscope.trace.kineto.events import EXACT, FAST, LAX, InexactError
 from stepscope.trace.kineto.repair import repair
-from stepscope.trace.quality import Repair
+from stepscope.trace.limits import EventBudget
 
 SMALL_PIECE = 1 << 14  # bytes: what is read with care at a time
 MOST_OUTSIDE = 64 << 20  # bytes of a trace that are not events
@@ -192,9 +193,6 @@ def _check_start(head: bytes, damage: str | None) -> None:
         raise StepscopeError("not a trace: expected JSON, gzip or an Nsight Systems export")
 
 
-MOST_EVENTS = 50_000_000
-
-
 class GrowingColumn:
     """A column that is extended without a second copy of it in memory."""
 
@@ -241,15 +239,12 @@ class CollectedParts:
         self.parts.append(part)
 
 
-def collect_parts(parts: Iterable[Part]) -> CollectedParts:
+def collect_parts(parts: Iterable[Part], budget: EventBudget) -> CollectedParts:
     """All parts of a reader; StepscopeError where there are too many events to hold."""
     collected = CollectedParts()
     total = 0
     for part in parts:
         collected.add(part)
         total += sum(collected.rows[-1].values()) + len(part.chunk.halves)
-        if total > MOST_EVENTS:
-            raise StepscopeError(
-                f"more than {MOST_EVENTS // 10**6} million events: record fewer steps at a time"
-            )
+        budget.check(total)
     return collected

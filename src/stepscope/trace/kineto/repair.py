@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import Raw, Struct
 from msgspec.structs import fields
 
+from stepscope.trace.format import Drop, Repair
 from stepscope.trace.kineto.blocks import BETWEEN
 from stepscope.trace.kineto.events import (
     BY_PHASE,
@@ -24,7 +25,6 @@ from stepscope.trace.kineto.events import (
     MemoryArgs,
     Span,
 )
-from stepscope.trace.quality import Drop, Repair
 
 _AFTER_LIST = re.compile(r'\]\s*(?:,\s*"|\}|$)')
 _LAST_END = re.compile(r'\}\s{0,999}(\])\s{0,999}(?:\}\s{0,999}$|,\s{0,999}"\w+"\s{0,999}:)')
@@ -172,8 +172,11 @@ class _Repairer:
     def _either(self, value: Any) -> int | str | None:
         return self._text(value) if isinstance(value, str) else self._whole(value)
 
-    def _json(self, value: Any) -> Raw:
-        return Raw(json.dumps(value, separators=(",", ":"), default=str).encode())
+    def _json(self, value: Any) -> Raw | None:
+        try:
+            return Raw(json.dumps(value, separators=(",", ":"), default=str).encode())
+        except RecursionError:  # nested as deeply as could just be read
+            return None
 
 
 def _converter(kind: Any) -> Callable[[_Repairer, Any], Any]:

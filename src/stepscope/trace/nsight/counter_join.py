@@ -108,11 +108,14 @@ class _Launches:
         order = np.lexsort((device.start, launched))
         self.order: Column = order[device.kind[order] == DeviceKind.KERNEL]
         kinds, self._which = distinct_rows([device.name[self.order], device.geometry[self.order]])
+        by_kind = np.argsort(self._which, kind="stable")
+        self._of_kind = np.split(by_kind, np.cumsum(np.bincount(self._which))[:-1])
         self._names = [timeline.name_of(name) for name, _ in kinds]
         known = [Geometry() if g == NOTHING else timeline.geometries[g] for _, g in kinds]
         sizes = [(geometry.grid, geometry.block) for geometry in known]
         self._sized = any(size != (None, None) for size in sizes)
         self._keys = {(kernel_base_name(n), s) for n, s in zip(self._names, sizes, strict=True)}
+        self._bases = {base for base, _ in self._keys}
         self._sizes = sizes
         self._kind_of = np.zeros(len(device), np.int32)
         self._kind_of[self.order] = self._which
@@ -140,15 +143,14 @@ class _Launches:
             if (key := (rule(name), size)) in wanted:
                 kinds[key].append(n)
         for key, same in kinds.items():
-            group = self.order[np.isin(self._which, same)].tolist()
+            group = self.order[np.sort(np.concatenate([self._of_kind[n] for n in same]))].tolist()
             if left := [kernel for kernel in group if kernel not in done]:
                 yield key, left
 
     def ran_otherwise(self, one: KernelCounters) -> bool:
         """Whether the kernel ran, but never in this size."""
         base = kernel_base_name(one.kernel)
-        ran = any(base == name for name, _ in self._keys)
-        return ran and (base, self.size(one.grid, one.block)) not in self._keys
+        return base in self._bases and (base, self.size(one.grid, one.block)) not in self._keys
 
 
 def _pair(

@@ -19,6 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from stepscope.trace.limits import check_file
 from stepscope.trace.nsight.sqlite_export import UnreadableReport, run_nvidia_tool
 
 _SASS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
@@ -103,6 +104,7 @@ def _prefix(unit: str) -> float:
 
 
 _LONGEST_LINE = 2**22
+_LARGEST = 2.0**63  # of what is counted: sums and ratios of such numbers are finite
 _ID = re.compile(r"[0-9]{1,18}")
 _HEADER = re.compile(r"ID([,;\t])")  # the first cell of a table, and the mark after it
 _RAW = "print it with `ncu --import FILE --csv --page raw`"
@@ -128,6 +130,8 @@ def _read_rows(path: Path) -> Iterator[_CsvRow]:
         if "Kernel Name" in line and (found := _HEADER.match(line.replace('"', ""))):
             delimiter, units = found[1], {}
             header = _cells(line, delimiter)
+            if not {"ID", "Kernel Name"}.issubset(header):
+                raise UnreadableReport(f"{path}: the head of its table is damaged; {_RAW}")
             if "Metric Name" in header:
                 raise UnreadableReport(f"{path} is ncu's details page; {_RAW}")
             continue
@@ -150,6 +154,8 @@ def _lines(path: Path) -> Iterator[str]:
         encoding = "utf-16" if wide else "utf-8-sig"
         with path.open(encoding=encoding, errors="replace", newline="") as file:
             while line := file.readline(_LONGEST_LINE):
+                if len(line) == _LONGEST_LINE:
+                    raise UnreadableReport(f"{path}: a line of over 4 MB in it; {_RAW}")
                 if not line.startswith("=="):
                     yield line.rstrip("\r\n")
     except (OSError, UnicodeError) as error:
@@ -240,10 +246,9 @@ class KernelCounters:
 
 def read_ncu(path: Path) -> list[KernelCounters]:
     """The counters of a CSV file, or of a `.ncu-rep` through ncu. Raises UnreadableReport."""
+    check_file(path)
     if path.suffix != ".ncu-rep":
         return _read_csv(path)
-    if not path.is_file():
-        raise UnreadableReport(f"{path}: no such file")
     with TemporaryDirectory(prefix="stepscope-") as folder:
         printed = Path(folder) / "counters.csv"
         arguments = ["--import", str(path.resolve()), "--csv", "--page", "raw"]
@@ -262,11 +267,12 @@ def _read_csv(path: Path) -> list[KernelCounters]:
 
 def _counters(row: _CsvRow, decimal_comma: bool) -> KernelCounters:
     cells = row.cells
-    metrics = {
+    printed = {
         name: value * unit_scale(row.units.get(name, ""))
         for name, cell in cells.items()
         if "__" in name and (value := parse_number(cell, decimal_comma)) is not None
     }
+    metrics = {name: value for name, value in printed.items() if abs(value) < _LARGEST}
     return KernelCounters(
         kernel=cells["Kernel Name"],
         id=int(cells["ID"]),

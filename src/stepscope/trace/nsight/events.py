@@ -19,6 +19,8 @@ from stepscope.record.timeline import (
     distinct_rows,
     map_rows,
 )
+from stepscope.trace.format import Repair
+from stepscope.trace.limits import LARGEST_SIZE
 from stepscope.trace.nsight.sqlite_export import (
     NO_TIME,
     Database,
@@ -29,7 +31,6 @@ from stepscope.trace.nsight.sqlite_export import (
     stack_rows,
     with_times,
 )
-from stepscope.trace.quality import Repair
 
 _VERSION = re.compile(r"(_v\d+)?(_ptsz|_ptds)?$")
 _WAYS = ("HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP")
@@ -220,7 +221,8 @@ def _moved(database: Database, names: Interned, quality: Quality, table: str) ->
 
     rows = with_times(database.integers(table, [*_COMMON, "bytes", *kinds]), quality, what)
     named = map_rows([rows[column] for column in kinds], name)
-    return _common(rows, kind) | {"name": named, "bytes": rows["bytes"]}
+    sizes = np.where(np.abs(rows["bytes"]) < LARGEST_SIZE, rows["bytes"], NOTHING)
+    return _common(rows, kind) | {"name": named, "bytes": sizes}
 
 
 def _graphs(database: Database, names: Interned, quality: Quality) -> Rows:

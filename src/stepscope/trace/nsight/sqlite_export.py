@@ -16,12 +16,13 @@ import numpy as np
 
 from stepscope.record.errors import StepscopeError
 from stepscope.record.timeline import NOTHING, Column, Quality
+from stepscope.trace.limits import event_budget
 
 NO_TIME = -(2**63)
 _CHUNK = 4_000
 _LONGEST_ROW = 2**20  # bytes
 _SHORTEST_ROW = 4  # bytes that any row takes in a file
-_STRINGS_AT_ONCE = 500
+_STRINGS_AT_ONCE = 40_000  # as text they are shorter than the longest row
 
 # A damaged name inside SQLite's own message cannot be decoded, and shows as a UnicodeError.
 _DAMAGE = (sqlite3.Error, UnicodeError)
@@ -41,6 +42,7 @@ class Database:
         if not path.is_file():
             raise UnreadableReport(f"{path}: no such file")
         self._most_rows = path.stat().st_size // _SHORTEST_ROW
+        self._budget, self._seen = event_budget(), 0
         self._connection = sqlite3.connect(
             f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True
         )
@@ -119,8 +121,9 @@ class Database:
         texts = {}
         # Only these: the table also keeps what programs printed, whole.
         for begin in range(0, len(wanted), _STRINGS_AT_ONCE):
-            some = ", ".join(map(str, wanted[begin : begin + _STRINGS_AT_ONCE]))
-            for rows in self._rows("StringIds", ["id", "value"], f"where id in ({some})"):
+            some = str(wanted[begin : begin + _STRINGS_AT_ONCE])
+            which = "where id in (select value from json_each(?))"
+            for rows in self._rows("StringIds", ["id", "value"], which, some):
                 texts.update({key: _text(v) for key, v in rows if isinstance(v, bytes)})
         return texts
 
@@ -140,14 +143,17 @@ class Database:
             schema[name] = frozenset(_text(row[1]) for row in columns)
         return schema
 
-    def _rows(self, table: str, wanted: Sequence[str], which: str = "") -> Iterator[list[Any]]:
+    def _rows(
+        self, table: str, wanted: Sequence[str], which: str = "", *parameters: str
+    ) -> Iterator[list[Any]]:
         """Rows in the file's order. What follows a damaged page is given up."""
         if table not in self._columns:
             return
         rows: list[Any] = []
         seen = 0
         try:
-            cursor = self._connection.execute(f'select {", ".join(wanted)} from "{table}" {which}')
+            sql = f'select {", ".join(wanted)} from "{table}" {which}'
+            cursor = self._connection.execute(sql, parameters)
             # Pages that point at each other can hold more rows than there is room for.
             while seen <= self._most_rows:
                 rows = []
@@ -155,6 +161,8 @@ class Database:
                 if not rows:
                     return
                 seen += len(rows)
+                self._seen += len(rows)
+                self._budget.check(self._seen)
                 yield rows
             rows = []
         except _DAMAGE:

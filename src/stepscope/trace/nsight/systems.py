@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from stepscope.record.errors import StepscopeError
 from stepscope.record.timeline import (
     NOTHING,
     Column,
@@ -22,6 +23,7 @@ from stepscope.record.timeline import (
     make_events,
 )
 from stepscope.trace.format import TraceFormat
+from stepscope.trace.limits import check_totals, fold_devices
 from stepscope.trace.link import link_launches, link_parents
 from stepscope.trace.nsight.events import (
     CALLS,
@@ -134,6 +136,10 @@ def read_nsys(path: Path) -> Timeline:
                 "with `nsys export --type sqlite FILE`"
             )
         return _timeline(database, str(path))
+    except UnreadableReport:
+        raise
+    except StepscopeError as error:
+        raise UnreadableReport(f"{path}: {error}") from None
     finally:
         database.close()
 
@@ -167,25 +173,28 @@ def _timeline(database: Database, source: str) -> Timeline:
     parent = link_parents(thread, host["start"], host["end"] - host["start"])
     quality.kept = sum(len(g["start"]) for g in groups)
     _note(database, quality, int((launch == NOTHING).sum()))
+    linked = {"thread": thread, "correlation": correlation[0], "parent": parent}
+    host_events = _events(HostEvents, host, first, **linked)
+    linked = {"stream": stream, "correlation": correlation[1], "launch": launch}
+    device_events = _events(DeviceEvents, device, first, **linked)
+    sync_events = _events(SyncEvents, syncs, first, correlation=correlation[2], **sync_streams)
+    memory = make_events(MemoryEvents)
+    check_totals(host_events, device_events, memory, sync_events)
     return Timeline(
         source=source,
         tool="nsys",
         origin_ns=first + _utc_offset(database),
         names=list(names),
         threads=threads,
-        streams=streams,
+        streams=fold_devices(streams, stream, quality),
         shapes=list(shapes),
         geometries=list(geometries),
         collectives=[],
         devices=_devices_of(database),
-        host=_events(
-            HostEvents, host, first, thread=thread, correlation=correlation[0], parent=parent
-        ),
-        device=_events(
-            DeviceEvents, device, first, stream=stream, correlation=correlation[1], launch=launch
-        ),
-        memory=make_events(MemoryEvents),
-        syncs=_events(SyncEvents, syncs, first, correlation=correlation[2], **sync_streams),
+        host=host_events,
+        device=device_events,
+        memory=memory,
+        syncs=sync_events,
         span=(0, last - first),
         rank=None,
         world_size=None,
