@@ -8,36 +8,15 @@ from weakref import ref
 import pytest
 import torch
 from fixing import fixed
+from meta_copies import Side, meta_copies
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from stepscope.fixes.base import FixContext
 from stepscope.fixes.data.prefetch import BatchAhead
 from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
 
 gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")]
-
-
-class Side:
-    """Copies to the meta device, which every build of torch has; `taken` are those handed over."""
-
-    def __init__(self):
-        self.made, self.taken, self.full = [], [], False
-
-    def reaches(self, device):
-        return device.type == "meta"
-
-    def copy(self, tensor, move):
-        if self.full:
-            raise torch.OutOfMemoryError("out of memory\nmore")
-        copied = torch._C.TensorBase.to(tensor, move.device, move.dtype)
-        self.made.append((copied, tensor.clone()))
-        return copied, None
-
-    def take(self, copied, event):
-        self.taken.append(next(value for made, value in self.made if made is copied))
-        return copied
 
 
 class Numbers(Dataset):
@@ -57,14 +36,10 @@ class Numbers(Dataset):
 
 
 @pytest.fixture
-def placed(tmp_path, monkeypatch):
+def placed(tmp_path):
     """Prefetching to the meta device: the run and the side that makes the copies."""
     side = Side()
-    monkeypatch.setattr("stepscope.fixes.data.prefetch._CopyStreams", lambda: side)
-    with fixed(tmp_path) as run:
-        run.observer.core.facts.write("fix", name="prefetch", state="asked", value=None, text="")
-        fix = fix_named("prefetch")
-        fix.install(None, FixContext(fix, run.observer.seams))
+    with meta_copies(tmp_path, side) as run:
         yield run, side
 
 

@@ -166,7 +166,7 @@ class LossScaler:
         if self._bad == _PATIENCE:
             self._context.not_applied(NotApplied(OVERFLOWS, value=_PATIENCE))
         core = self._context.seams.core
-        if core.optimizer_point is not None and not core.log.off and not core.backward_depth:
+        if core.optimizer_point is not None and not core.log.off and not core.runs_backward():
             core.skipped_updates += 1
             core.optimizer_stepped(core.optimizer_point.number(optimizer))
 

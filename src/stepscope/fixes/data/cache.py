@@ -4,18 +4,27 @@ import copy
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ObservedProgram, ProgramPart, unsuitable, waits_little
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
-from stepscope.fixes.inspect.dataset_traits import AttributeChanges, dataset_traits
+from stepscope.fixes.inspect.dataset_traits import dataset_traits
 from stepscope.fixes.inspect.loaders import LoaderRecords
+from stepscope.fixes.inspect.state_watch import StateWatch, may_change
 from stepscope.fixes.lazy import changes, torch
-from stepscope.hardware.processor import cgroup_limits
+from stepscope.hardware.processor import free_bytes
 from stepscope.record.errors import UsageError
-from stepscope.record.fix import LOADER, Applied, NotApplied, Reason, SourceLine, Target
+from stepscope.record.fix import (
+    LOADER,
+    Applied,
+    NotApplied,
+    Reason,
+    SourceLine,
+    Target,
+    Trait,
+    Variation,
+)
 from stepscope.record.trial import Rejection
 
 _UNITS: Final = {"": 1 << 20, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -24,7 +33,7 @@ _LOOKUP_SHARE: Final = 0.02  # of making a sample: looking it up
 _FIXED: Final = (type(None), bool, int, float, complex, str, bytes)
 _INDEX: Final = (int, str, tuple)
 WORKERS_DO_NOT_SHARE = Reason("has_workers", "loader workers do not share samples")
-SAMPLES = Target("samples", "samples of the DataLoader{at}, up to {size}")
+SAMPLES = Target("samples", "samples of the DataLoader{at}, up to {size}{varies}")
 SAMPLES_THAT_FIT = Target(
     "samples_that_fit", "{count:,}{total} samples of the DataLoader{at} fit into {size}"
 )
@@ -46,21 +55,6 @@ def parse_size(text: str) -> int | None:
     if found is None:
         return None
     return int(float(found[1]) * _UNITS[found[2].upper()]) or None
-
-
-def free_bytes(root: Path = Path("/")) -> int | None:
-    """Memory this process may still take; None where the system does not say."""
-    try:
-        text = (root / "proc/meminfo").read_text()
-        own = (root / "proc/self/statm").read_text()
-    except OSError:
-        return None
-    found = re.search(r"MemAvailable:\s+(\d+) kB", text)
-    if found is None:
-        return None
-    _, limit = cgroup_limits(root)
-    free = int(found[1]) << 10
-    return free if limit is None else max(0, min(free, limit - int(own.split()[1]) * 4096))
 
 
 def sample_bytes(sample: Any) -> int:
@@ -108,7 +102,10 @@ class _SampleStore:
         self.traits = dataset_traits(loader.dataset)
         self.on = self.told = False
         """Whether samples are kept; whether it was said that no more fit."""
-        self._changes = AttributeChanges(self.traits.parts)
+        self.changes_itself: Trait | None = None
+        """What making samples was seen to change."""
+        self._watch = StateWatch(self.traits)
+        self._lent = False
         self._budget = budget
         self.samples: dict[Any, Any] = {}
         self._size = 0
@@ -119,13 +116,13 @@ class _SampleStore:
         self, indices: list[Any], fetch: Callable[[list[Any]], list[Any]], lend: bool
     ) -> list[Any]:
         """The samples at these indices; `lend`: the caller does not change them."""
-        if self._changes.any():  # by the program: what was kept may be wrong now
-            self._budget.used -= self._size
-            self.samples.clear()
-            self._size, self.full = 0, False
-            self._changes = AttributeChanges(self.traits.parts)
+        if self._watch.changed() is not None:  # by the program: what was kept may be wrong now
+            self.drop()
         missing = [index for index in indices if index not in self.samples]
         fetched = iter(fetch(missing) if missing else ())
+        if missing:
+            self.changes_itself = self._watch.changed()
+        self._lent |= len(missing) < len(indices)
         found = []
         for index in indices:
             if index in self.samples and not (missing and missing[0] == index):
@@ -137,6 +134,29 @@ class _SampleStore:
                 self._keep(index, sample)
                 found.append(sample)
         return found
+
+    def varies(self, loader: Any) -> Variation | None:
+        """Why samples may not be the same each time; None where they are."""
+        seen = self.traits
+        shares = seen.shares(loader.collate_fn)
+        return seen.varies() or may_change(seen.logs or self._watch.unwatched or shares)
+
+    def stale(self) -> Trait | None:
+        """An epoch begins or ends. What was kept is dropped where something has changed; returned
+        if samples lent since the last time may have been stale."""
+        found, lent = self._watch.changed(whole=True), self._lent
+        self._lent = False
+        if found is None:
+            return None
+        self.drop()
+        return found if lent else None
+
+    def drop(self) -> None:
+        """Forget what was kept."""
+        self._budget.used -= self._size
+        self.samples.clear()
+        self._size, self.full = 0, False
+        self._watch.renew(whole=True)
 
     def _keep(self, index: Any, sample: Any) -> None:
         size = sample_bytes(sample)
@@ -155,9 +175,9 @@ class _SampleStore:
 class Cache(Fix):
     """For loaders without workers: what is kept in a worker dies with it, once for each of them.
 
-    Only for datasets that look as if they gave the same sample each time; when the program sets
-    something on the dataset, what was kept is dropped. Collate functions get copies, except
-    torch's own, which changes nothing; the dataset's own objects are never kept.
+    Only for datasets that look as if they gave the same sample each time; when something samples
+    depend on changes, what was kept is dropped. Collate functions get copies, except torch's own,
+    which changes nothing; the dataset's own objects are never kept.
     """
 
     name = "cache"
@@ -205,6 +225,9 @@ class Cache(Fix):
         fetcher = torch.utils.data._utils.fetch._MapDatasetFetcher
         context.seams.loader_iterated(stores.iterated)
         context.seams.around(fetcher, "fetch", stores.fetch)
+        iterator = torch.utils.data.dataloader._SingleProcessDataLoaderIter
+        context.seams.around(iterator, "_next_data", stores.next)
+        context.seams.core.on_end.append(stores.end)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         return SourceEdit(
@@ -230,7 +253,7 @@ class _Stores:
             self._context.not_applied(NotApplied(HAS_WORKERS, LOADER, place=place))
         elif id(dataset) not in self._of:
             store = self._of[id(dataset)] = _SampleStore(loader, place, self._budget)
-            varies, reason = store.traits.varies(), None
+            varies, reason = store.varies(loader), None
             if isinstance(dataset, torch.utils.data.IterableDataset):
                 reason = ITERABLE_DATASET
             elif type(dataset) is torch.utils.data.TensorDataset:
@@ -243,7 +266,30 @@ class _Stores:
             else:
                 store.on = True
                 self._context.applied(Applied(SAMPLES, place=place, after=self._budget.limit))
+        else:
+            self._check(self._of[id(dataset)])
         return make(loader)
+
+    def next(self, call: Any, iterator: Any) -> Any:
+        """A batch of a loader without workers is asked for."""
+        try:
+            return call(iterator)
+        except StopIteration:
+            store = self._of.get(id(iterator._dataset))
+            if store is not None:
+                self._check(store)
+            raise
+
+    def end(self) -> None:
+        """The program is over."""
+        for store in self._of.values():
+            self._check(store)
+
+    def _check(self, store: _SampleStore) -> None:
+        if store.on and (seen := store.stale()) is not None:
+            limit, varies = self._budget.limit, may_change(seen)
+            lent = Applied(SAMPLES, place=store.place, after=limit, varies=varies)
+            self._context.applied(lent, FixKind.NUMERIC)
 
     def fetch(self, call: Any, fetcher: Any, possibly_batched_index: Any) -> Any:
         """Samples from a store, and those that are not there as torch's fetcher would make them."""
@@ -261,7 +307,13 @@ class _Stores:
 
         lend = fetcher.collate_fn is torch.utils.data.default_collate
         data: Any = store.get(list(indices), make, lend)
-        if store.uncopyable:
+        if store.changes_itself is not None:
+            self._check(store)
+            store.on = False
+            varies = may_change(store.changes_itself)
+            refused = NotApplied(SAMPLES_VARY, LOADER, place=store.place, varies=varies)
+            self._context.not_applied(refused)
+        elif store.uncopyable:
             store.on = False
             self._context.not_applied(NotApplied(UNCOPYABLE, LOADER, place=store.place))
         elif store.full and not store.told:

@@ -6,10 +6,11 @@ from weakref import WeakKeyDictionary
 
 from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, ProgramPart, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind
-from stepscope.fixes.inspect.dataset_traits import AttributeChanges, dataset_traits
+from stepscope.fixes.inspect.dataset_traits import dataset_traits
 from stepscope.fixes.inspect.loaders import LoaderRecords, shut_down_at_exit
+from stepscope.fixes.inspect.state_watch import StateWatch, WorkerReports, may_change
 from stepscope.fixes.lazy import torch
-from stepscope.record.fix import LOADER, Applied, NotApplied, Reason
+from stepscope.record.fix import LOADER, Applied, NotApplied, Reason, Trait
 from stepscope.record.trial import Rejection
 
 _SHORT_EPOCH = 130  # steps: a trial can have three such epochs
@@ -17,14 +18,14 @@ HAS_NO_WORKERS = Reason("has_no_workers", "{subject} has no workers; add --fix w
 KEEPS_WORKERS = Reason("keeps_workers", "{subject} already keeps its workers")
 DATASET_CHANGED = Reason(
     "dataset_changed",
-    "the program changes the dataset of {subject} between epochs, so workers restart",
+    "the program changes the dataset of {subject} between epochs, so workers restart: {trait}",
 )
 
 
 class Persistent(Fix):
     """An epoch of kept workers draws no base seed: it is drawn here, so that shuffles stay. Workers
-    that are kept do not see what the program sets on its dataset between epochs, so then new ones
-    are started. Arrays of numpy changed in place are not noticed."""
+    that are kept do not see what the program changes between epochs, and keep what they change
+    themselves: where either is seen, new ones are started."""
 
     name = "persistent"
     group = "data"
@@ -49,7 +50,8 @@ class Persistent(Fix):
 
     def install(self, value: Any, context: FixContext) -> None:
         marks = LoaderRecords(context)
-        changes: WeakKeyDictionary[Any, AttributeChanges] = WeakKeyDictionary()
+        reports = WorkerReports(context)
+        watches: WeakKeyDictionary[Any, StateWatch] = WeakKeyDictionary()
 
         def decide(arguments: dict[str, Any]) -> bool | None:
             if not arguments.get("num_workers"):
@@ -61,23 +63,39 @@ class Persistent(Fix):
                 context.loader_not_applied(KEEPS_WORKERS)
             return None
 
+        def reported(loader: Any) -> Trait | None:
+            """What changed in a worker in the middle of an epoch: by itself, or shared memory."""
+            trait = reports.seen(loader.dataset)
+            if trait is not None:
+                record = Applied(LOADER, place=marks.place(loader), varies=may_change(trait))
+                context.applied(record, FixKind.NUMERIC)
+            return trait
+
+        def end() -> None:
+            for loader in list(watches):
+                reported(loader)
+
         def iterated(make: Any, loader: Any) -> Any:
             if loader not in marks.chosen:
                 return make(loader)
             if loader._iterator is None:
                 seen = dataset_traits(loader.dataset, loader.collate_fn)
-                changes[loader] = AttributeChanges(seen.parts)
-                record = Applied(LOADER, place=marks.place(loader), varies=seen.varies())
+                watch = watches[loader] = StateWatch(seen)
+                reports.watch(loader.dataset, watch)
+                hidden = watch.unwatched or seen.shares(loader.collate_fn)
+                varies = seen.varies() or may_change(hidden)
+                record = Applied(LOADER, place=marks.place(loader), varies=varies)
                 context.applied(record, FixKind.NUMERIC if record.varies else None)
                 shut_down_at_exit(iterator := make(loader))
                 return iterator
             if _in_use(loader):  # two iterators at a time: the second gets workers of its own
                 return loader._get_iterator()
-            if changes[loader].any():
+            trait = reported(loader) or watches[loader].changed(whole=True)
+            if trait is not None:
                 loader._iterator._shutdown_workers()
                 loader._iterator = None
                 place = marks.place(loader)
-                context.not_applied(NotApplied(DATASET_CHANGED, LOADER, place=place))
+                context.not_applied(NotApplied(DATASET_CHANGED, LOADER, place=place, trait=trait))
                 return iterated(make, loader)
             # The draw with which torch would have begun a new iterator.
             torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
@@ -85,6 +103,7 @@ class Persistent(Fix):
 
         marks.watch(decide)
         context.seams.loader_iterated(iterated)
+        context.seams.core.on_end.append(end)
 
 
 def _in_use(loader: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 from weakref import WeakKeyDictionary, ref
@@ -19,6 +19,11 @@ from stepscope.fixes.inspect.loaders import (
     sampler_draw_change,
     shut_down_at_exit,
 )
+from stepscope.fixes.inspect.state_watch import (
+    BetweenBatches,
+    may_change,
+    sampler_watch,
+)
 from stepscope.fixes.inspect.tensors import (
     Move,
     NestedPath,
@@ -28,7 +33,15 @@ from stepscope.fixes.inspect.tensors import (
     tensor_version,
 )
 from stepscope.fixes.lazy import changes, torch
-from stepscope.record.fix import LOADER, Applied, NotApplied, Reason, SourceLine, Variation
+from stepscope.record.fix import (
+    LOADER,
+    Applied,
+    NotApplied,
+    Reason,
+    SourceLine,
+    Trait,
+    Variation,
+)
 
 _NOTHING: Final = object()
 BATCHES_SHARE_MEMORY = Reason(
@@ -255,6 +268,7 @@ class _Iterators:
         self._loaders: WeakKeyDictionary[Any, tuple[Applied, _MovePlan]] = WeakKeyDictionary()
         self._ahead: WeakKeyDictionary[Any, BatchAhead] = WeakKeyDictionary()
         self._varies: WeakKeyDictionary[Any, Variation | None] = WeakKeyDictionary()
+        self._between: WeakKeyDictionary[Any, BetweenBatches] = WeakKeyDictionary()
 
     def iterated(self, make: Any, loader: Any) -> Any:
         iterator = make(loader)
@@ -262,6 +276,7 @@ class _Iterators:
             shut_down_at_exit(iterator)
         self._ahead.pop(iterator, None)  # kept workers come with the iterator of the last epoch
         self._loaders.pop(iterator, None)
+        self._between.pop(iterator, None)
         plan = self._plans.setdefault(loader, _MovePlan())
         if loader not in self._marks.chosen or plan.over or not self._fits(loader):
             return iterator
@@ -269,6 +284,8 @@ class _Iterators:
             self._varies[loader] = OTHER_SHUFFLES
         place, varies = self._marks.place(loader), self._varies[loader]
         self._loaders[iterator] = (Applied(LOADER, place=place, varies=varies), plan)
+        if between := _watched(loader):
+            self._between[iterator] = between
         return iterator
 
     def next(self, call: Any, iterator: Any) -> Any:
@@ -276,7 +293,9 @@ class _Iterators:
         if known is None:
             return call(iterator)
         record, plan = known
-        ahead = self._ahead.get(iterator)
+        ahead, between = self._ahead.get(iterator), self._between.get(iterator)
+        if ahead is not None and between is not None:
+            self._told(record, between.changed())
         try:
             if ahead is None and not (plan.moves and plan.apart):
                 batch = call(iterator)  # not fetched ahead: it shows what the program does with it
@@ -293,10 +312,19 @@ class _Iterators:
             )
         except StopIteration:
             self._marks.ended(iterator)
+            if ahead is not None and between is not None:
+                self._told(record, between.ended())
             raise
+        if between is not None:
+            between.came()
         if self.copied.answered:
             self._context.applied(record, FixKind.NUMERIC if record.varies else None)
         return batch
+
+    def _told(self, record: Applied, changed: Trait | None) -> None:
+        """Something that the batch ahead was made from has changed since."""
+        if changed is not None:
+            self._context.applied(replace(record, varies=may_change(changed)), FixKind.NUMERIC)
 
     def _copy(self, batch: Any, place: SourceLine | None, plan: _MovePlan) -> None:
         if plan.over:
@@ -321,6 +349,13 @@ class _Iterators:
             varies = dataset_traits(loader.dataset, loader.collate_fn).varies()
         self._varies[loader] = varies or sampler_draw_change(loader._index_sampler)
         return True
+
+
+def _watched(loader: Any) -> BetweenBatches | None:
+    """What a batch fetched ahead is made from in the program's process."""
+    if loader.num_workers:
+        return sampler_watch(loader)
+    return BetweenBatches(dataset_traits(loader.dataset, loader.collate_fn, loader._index_sampler))
 
 
 FIX = Prefetch()

@@ -7,10 +7,10 @@ the first batch.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from multiprocessing import get_start_method
 from typing import Any, Final
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ObservedProgram, ProgramPart, waits_little
@@ -23,6 +23,15 @@ from stepscope.fixes.inspect.loaders import (
     has_own_generator,
     sampler_draw_change,
 )
+from stepscope.fixes.inspect.state_watch import (
+    BetweenBatches,
+    StateWatch,
+    WorkerReports,
+    may_change,
+    sampler_changes,
+    sampler_watch,
+)
+from stepscope.fixes.inspect.traits import DatasetTraits
 from stepscope.fixes.lazy import changes, torch
 from stepscope.record.fix import (
     LOADER,
@@ -80,8 +89,9 @@ UNPICKLABLE = Reason("unpicklable", "the dataset cannot be pickled, which spawne
 class _DeferredStart:
     """Has the first indices of an epoch sent with its first batch."""
 
-    def __init__(self, marks: LoaderRecords) -> None:
+    def __init__(self, marks: LoaderRecords, epochs: "_Epochs") -> None:
         self._marks = marks
+        self._epochs = epochs
         self._waiting: WeakSet[Any] = WeakSet()
         self._making = False
         iterator = torch.utils.data.dataloader._MultiProcessingDataLoaderIter
@@ -107,11 +117,80 @@ class _DeferredStart:
             self._waiting.discard(iterator)
             for _ in range(iterator._prefetch_factor * iterator._num_workers):
                 iterator._try_put_index()
+        self._epochs.asked(iterator)
         try:
-            return call(iterator)
+            batch = call(iterator)
         except StopIteration:
             self._marks.ended(iterator)
+            self._epochs.ended(iterator)
             raise
+        self._epochs.came(iterator)
+        return batch
+
+
+@dataclass(slots=True)
+class _Epoch:
+    """An epoch that workers make batches for, and what those are made from."""
+
+    dataset: Any
+    record: Applied
+    samples: StateWatch
+    sampler: BetweenBatches | None
+
+
+class _Epochs:
+    """Tells what changes while workers make batches from copies, ahead of the program."""
+
+    def __init__(self, context: FixContext) -> None:
+        self._context = context
+        self._reports = WorkerReports(context)
+        self._under_way: WeakKeyDictionary[Any, _Epoch] = WeakKeyDictionary()
+        self._first: WeakKeyDictionary[Any, StateWatch] = WeakKeyDictionary()
+        context.seams.core.on_end.append(self._end)
+
+    def watch(self, loader: Any, seen: DatasetTraits) -> tuple[StateWatch, Variation | None]:
+        """To be called before an epoch's workers are forked."""
+        samples = StateWatch(seen)
+        self._reports.watch(loader.dataset, samples)
+        first = self._first.setdefault(loader, samples)
+        # What a memo kept of earlier epochs is in the program's process only.
+        outdated = first.changed(whole=True) if seen.memos else None
+        return samples, may_change(samples.unwatched or outdated)
+
+    def began(self, iterator: Any, loader: Any, record: Applied, samples: StateWatch) -> None:
+        epoch = _Epoch(loader.dataset, record, samples, sampler_watch(loader))
+        self._under_way[iterator] = epoch
+
+    def asked(self, iterator: Any) -> None:
+        """The program asks for its next batch."""
+        epoch = self._under_way.get(iterator)
+        if epoch is not None:
+            self._told(epoch, may_change(epoch.samples.changed()))
+            if epoch.sampler is not None:
+                self._told(epoch, sampler_changes(epoch.sampler.changed()))
+
+    def came(self, iterator: Any) -> None:
+        """It has got it."""
+        epoch = self._under_way.get(iterator)
+        if epoch is not None and epoch.sampler is not None:
+            epoch.sampler.came()
+
+    def ended(self, iterator: Any) -> None:
+        """An epoch is over."""
+        epoch = self._under_way.pop(iterator, None)
+        if epoch is not None:
+            self._told(epoch, may_change(self._reports.seen(epoch.dataset)))
+            self._told(epoch, may_change(epoch.samples.changed(whole=True)))
+            if epoch.sampler is not None:
+                self._told(epoch, sampler_changes(epoch.sampler.ended()))
+
+    def _end(self) -> None:
+        for iterator in list(self._under_way):
+            self.ended(iterator)
+
+    def _told(self, epoch: _Epoch, varies: Variation | None) -> None:
+        if varies is not None:
+            self._context.applied(replace(epoch.record, varies=varies), FixKind.NUMERIC)
 
 
 _MOST: Final = 12
@@ -174,7 +253,8 @@ class Workers(Fix):
     def install(self, value: Any, context: FixContext) -> None:
         count = value or default_workers()
         marks = LoaderRecords(context)
-        start = _DeferredStart(marks)
+        epochs = _Epochs(context)
+        start = _DeferredStart(marks, epochs)
 
         def decide(arguments: dict[str, Any]) -> int | None:
             """The number of workers the program gave it; None if that is left as it is."""
@@ -196,10 +276,13 @@ class Workers(Fix):
             before = marks.chosen.get(loader)
             if before is None:
                 return make(loader)
-            place, varies = marks.place(loader), _variation(loader, before)
+            seen = dataset_traits(loader.dataset, loader.collate_fn)
+            samples, changing = epochs.watch(loader, seen)
+            place, varies = marks.place(loader), _variation(loader, before, seen) or changing
             record = Applied(LOADER_WORKERS, place=place, before=before, after=count, varies=varies)
             context.applied(record, FixKind.NUMERIC if varies else None)
             iterator = make(loader) if before else start.make(make, loader)
+            epochs.began(iterator, loader, record, samples)
             if marks.began(loader, iterator) and has_own_generator(loader._index_sampler):
                 shuffles = Applied(LOADER, place=place, varies=OTHER_SHUFFLES)
                 context.applied(shuffles, FixKind.NUMERIC)
@@ -242,12 +325,11 @@ def _refused(arguments: dict[str, Any]) -> NotApplied | None:
     return None if splits else NotApplied(EACH_WORKER_ALL_DATA)
 
 
-def _variation(loader: Any, before: int) -> Variation | None:
+def _variation(loader: Any, before: int, seen: DatasetTraits) -> Variation | None:
     """What batches from more workers may have otherwise; None where nothing."""
     if isinstance(loader.dataset, torch.utils.data.IterableDataset):
         return Variation(DataChange.ORDER)
-    seen = dataset_traits(loader.dataset, loader.collate_fn)
-    if varies := seen.varies():
+    if varies := seen.varies() or may_change(seen.logs or seen.shares(loader.collate_fn)):
         return varies
     if seen.splits:
         return Variation(DataChange.SAMPLES, False, Trait(TraitKind.ASKS_WORKER))

@@ -5,10 +5,9 @@ import dis
 import inspect
 import re
 import sys
-from collections import ChainMap
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import CodeType, ModuleType
+from types import CellType, CodeType, ModuleType
 from typing import Any, Final
 
 
@@ -83,9 +82,6 @@ def is_trusted(thing: Any) -> bool:
 
 ABSENT: Final = object()
 _GLOBALS: Final = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF")
-_MUTATORS: Final = word_set(
-    "append appendleft extend insert pop popleft popitem remove clear rotate sort reverse"
-)
 
 
 @dataclass(slots=True)
@@ -98,8 +94,6 @@ class CodeReferences:
     """Attributes of things that are only known when it runs, with a line."""
     calls: set[str] = field(default_factory=set)
     """Those of them that are called right there."""
-    sets: dict[str, int] = field(default_factory=dict)
-    """Attributes and globals it changes, with a line."""
     products: int = 0
     """The line of a matrix product written as `@`; 0: none."""
     strings: set[str] = field(default_factory=set)
@@ -111,11 +105,7 @@ def read_code(code: CodeType, scope: Callable[[str], Any]) -> CodeReferences:
     """Read a code object; `scope` gives a global or enclosing variable, or ABSENT."""
     found = CodeReferences()
     chain: list[Any] = []
-    text, own, line = "", False, code.co_firstlineno
-    before = ""
-    outer = code.co_qualname.rpartition(".")[0]
-    method = code.co_argcount and outer and not outer.endswith("<locals>")
-    itself = code.co_varnames[0] if method else "self"  # also in functions inside methods
+    text, line = "", code.co_firstlineno
 
     def flush() -> None:
         if chain:
@@ -132,8 +122,6 @@ def read_code(code: CodeType, scope: Callable[[str], Any]) -> CodeReferences:
             found.names.setdefault(name, line)
             if op == "LOAD_METHOD" or "self" in step.argrepr.removesuffix(name):
                 found.calls.add(name)
-            if own and name in _MUTATORS:
-                found.sets.setdefault(text, line)
             text += f".{name}"
             reached = member(chain[-1], name) if chain else ABSENT
             if reached is ABSENT:
@@ -141,10 +129,8 @@ def read_code(code: CodeType, scope: Callable[[str], Any]) -> CodeReferences:
             else:
                 chain.append(reached)
                 found.names.pop(name, None)
-            before = op
             continue
         flush()
-        own = False
         if op in _GLOBALS and name != "__class__":  # which stands behind every `super()`
             text = name
             value = scope(name)
@@ -152,24 +138,18 @@ def read_code(code: CodeType, scope: Callable[[str], Any]) -> CodeReferences:
                 chain.append(value)
         elif op.startswith("LOAD_FAST"):
             text = name[-1] if isinstance(name, tuple) else str(name)
-            own = text == itself
         elif op == "IMPORT_NAME":
             text = name
             chain.append(sys.modules.get(name, ABSENT))
         elif op == "IMPORT_FROM" and found.chains:
             module = found.chains[-1][0][0]
             found.chains.append(([module, member(module, name)], name, line))
-        elif op == "STORE_ATTR" and not (before.startswith("LOAD_FAST") and text != itself):
-            found.sets.setdefault(text if text.endswith(f".{name}") else f"{text}.{name}", line)
-        elif op in ("STORE_GLOBAL", "DELETE_GLOBAL"):
-            found.sets.setdefault(name, line)
         elif op == "BINARY_OP" and "@" in step.argrepr:
             found.products = line
         elif op == "LOAD_CONST" and isinstance(name, str):
             found.strings.add(name)
         elif isinstance(name, CodeType):
             found.inner.append(name)
-        before = op
     flush()
     return found
 
@@ -184,15 +164,37 @@ def member(owner: Any, name: str) -> Any:
     return ABSENT
 
 
-def scope_of(function: Any) -> Callable[[str], Any]:
-    """How a function finds its globals and the variables it closes over."""
-    closed = {}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+class Scope:
+    """Where a function finds its globals and the variables it closes over."""
+
+    def __init__(self, function: Any) -> None:
+        cells = function.__closure__ or ()
+        self._cells = dict(zip(function.__code__.co_freevars, cells, strict=False))
+        self.globals: dict[str, Any] = function.__globals__
+        builtins = self.globals.get("__builtins__", {})
+        self._builtins = vars(builtins) if isinstance(builtins, ModuleType) else builtins
+
+    def __call__(self, name: str) -> Any:
+        """What a name stands for just now; ABSENT where nothing."""
+        holder = self.holder(name)
+        return self._builtins.get(name, ABSENT) if holder is None else held_at(holder, name)
+
+    def holder(self, name: str) -> Any:
+        """The cell or dictionary that has a name; None for Python's own and unknown ones."""
+        if name in self._cells:
+            return self._cells[name]
+        return self.globals if name in self.globals else None
+
+
+def held_at(holder: Any, name: str) -> Any:
+    """What a cell, a dictionary, a module, a class or an object has under a name just now."""
+    if isinstance(holder, CellType):
         try:
-            closed[name] = cell.cell_contents
+            return holder.cell_contents
         except ValueError:  # not assigned yet
-            continue
-    builtins = function.__globals__.get("__builtins__", {})
-    builtins = vars(builtins) if isinstance(builtins, ModuleType) else builtins
-    places = ChainMap(closed, function.__globals__, builtins)
-    return lambda name: places.get(name, ABSENT)
+            return ABSENT
+    if isinstance(holder, dict):
+        return holder.get(name, ABSENT)
+    if isinstance(holder, (ModuleType, type)):
+        return member(holder, name)
+    return inspect.getattr_static(holder, name, ABSENT)

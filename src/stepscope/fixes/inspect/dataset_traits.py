@@ -6,14 +6,17 @@ method of that name is taken to be meant. So more code is looked at than will ru
 """
 
 import io
+import logging
+import os
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
+from stepscope.fixes.inspect.code_stores import read_stores
 from stepscope.fixes.inspect.dataset_code import (
     ABSENT,
     HANDLES,
@@ -21,56 +24,26 @@ from stepscope.fixes.inspect.dataset_code import (
     RANDOM_MODULES,
     RANDOM_TYPES,
     SUMS,
+    Scope,
     draws_in_torch,
     is_trusted,
     module_of,
     read_code,
-    scope_of,
     word_set,
 )
-from stepscope.fixes.inspect.tensors import tensor_version
+from stepscope.fixes.inspect.state_digest import StateSlot, is_path
+from stepscope.fixes.inspect.traits import DatasetTraits
 from stepscope.fixes.inspect.user_code import short_path as short
 from stepscope.probe.dataclock.points import CallPoint
-from stepscope.probe.sites import is_user_code
-from stepscope.record.fix import DataChange, SourceLine, Trait, TraitKind, Variation
+from stepscope.probe.sites import is_user_code, is_user_file
+from stepscope.record.fix import SourceLine, Trait, TraitKind
 
 
-@dataclass(slots=True)
-class _DatasetTraits:
-    """The first thing seen of each kind; None where nothing of the kind was."""
-
-    draws: Trait | None = None
-    """It draws random numbers."""
-    unknown: Trait | None = None
-    """Something in it could not be looked through."""
-    keeps: Trait | None = None
-    """It changes itself from one sample to the next. A dictionary it fills is taken for a memo, a
-    global list it adds to for a log."""
-    sums: Trait | None = None
-    """It adds up tensors, which rounds otherwise with another number of threads."""
-    cuda: Trait | None = None
-    """It holds or makes things on the GPU, which forked processes cannot use."""
-    handle: Trait | None = None
-    """It holds an open file or connection, which processes cannot share."""
-    splits: bool = False
-    """It asks which worker it runs in."""
-    parts: list[Any] = field(default_factory=list)
-    """Objects it consists of whose attributes the program may set."""
-
-    def varies(self) -> Variation | None:
-        """What two processes, or two times, may give otherwise; None where samples are the same."""
-        if self.draws:
-            return Variation(DataChange.DRAWS, because=self.draws)
-        if self.unknown:
-            return Variation(DataChange.DRAWS, certain=False, because=self.unknown)
-        if self.keeps:
-            return Variation(DataChange.SAMPLES, certain=False, because=self.keeps)
-        return None
-
-
-def dataset_traits(*things: Any) -> _DatasetTraits:
-    """Look through things and all they hold and call."""
-    walker = _CodeWalker()
+def dataset_traits(*things: Any, put_back: type | None = None) -> DatasetTraits:
+    """Look through things and all they hold and call. Setting attributes of objects of the class
+    `put_back` is no change: whoever asks puts them back."""
+    walker = _CodeWalker(put_back)
+    walker.traits.roots += things
     try:
         for thing in things:
             walker.visit(thing)
@@ -80,49 +53,15 @@ def dataset_traits(*things: Any) -> _DatasetTraits:
     return walker.traits
 
 
-class AttributeChanges:
-    """Notices when the program sets attributes of a dataset or of anything it consists of."""
-
-    def __init__(self, parts: list[Any]) -> None:
-        self._state = [
-            (part, {name: (value, _inside(value)) for name, value in vars(part).items()})
-            for part in parts
-        ]
-        """Values are kept too, so that their ids stay theirs."""
-
-    def any(self) -> bool:
-        """Whether something was set, or a tensor changed in place, since this was made."""
-        return any(
-            vars(part).keys() != before.keys()
-            or any(_differs(value, *before[name]) for name, value in vars(part).items())
-            for part, before in self._state
-        )
-
-
-_SMALL = 64
-
-
-def _inside(value: Any) -> Any:
-    """What to compare of a value besides its identity."""
-    if type(value) in (list, dict):
-        held = value.values() if type(value) is dict else value
-        return list(map(id, held)) if len(value) <= _SMALL else len(value)
-    return tensor_version(value) if hasattr(type(value), "untyped_storage") else None
-
-
-def _differs(value: Any, old: Any, inside: Any) -> bool:
-    if value is old:
-        return bool(_inside(value) != inside)
-    comparable = isinstance(value, (int, float, str)) and type(value) is type(old)
-    return not comparable or bool(value != old)
-
-
 _PLAIN: Final = (type(None), bool, int, float, complex, bytes, bytearray, range, slice)
 _FEW: Final = 64
 _MOST: Final = 20_000
 _MOST_CODE: Final = 3000
 _CALLED_SILENTLY: Final = ("__call__", "__getitem__", "__getitems__", "__iter__", "forward")
 _BUILDING: Final = ("__init__", "__new__", "__post_init__")  # what these set is new
+_CONTAINERS: Final = (list, dict, set, deque, bytearray)
+_EFFECTS: Final = (print, open, input)
+_SHOWN_FILES: Final = 64
 _NOT_CALLED: Final = word_set(
     "__init__ __new__ __repr__ __str__ __del__ __getstate__ __setstate__ __reduce__"
     " __reduce_ex__ __init_subclass__ __class_getitem__ __copy__ __deepcopy__ __dir__"
@@ -133,8 +72,13 @@ _NOT_CALLED: Final = word_set(
 class _CodeWalker:
     """Goes through objects, what they hold, and the code of their classes."""
 
-    def __init__(self) -> None:
-        self.traits = _DatasetTraits()
+    def __init__(self, put_back: type | None) -> None:
+        self.traits = DatasetTraits()
+        self._put_back = put_back
+        self._logs: dict[tuple[int, str], Trait] = {}
+        self._reads: set[tuple[int, str]] = set()
+        self._called: list[tuple[str, Trait]] = []
+        self._parts: list[Any] = []
         self._visited: dict[int, Any] = {}  # kept, so that ids stay theirs
         self._names: set[str] = set(_CALLED_SILENTLY)
         self._classes: dict[type, None] = {}
@@ -166,12 +110,14 @@ class _CodeWalker:
             self.visit(thing.__self__)
             self._callable(thing.__func__, name, place)
         elif kind.__name__ == "_lru_cache_wrapper":
+            self.note("caches", TraitKind.USES, getattr(thing, "__name__", None), place)
             self.function(thing)
         elif isinstance(thing, partial):
             self._all((thing.func, thing.args, thing.keywords))
         elif isinstance(thing, (BuiltinFunctionType, FunctionType, type, ModuleType)):
             self._callable(thing, name or getattr(thing, "__name__", ""), place)
-        elif _random(kind):
+        elif is_generator(kind):
+            self.traits.generators.append(thing)
             self.note("draws", TraitKind.HOLDS, kind.__name__)
         elif not self._known(thing, kind):
             self._instance(thing, kind)
@@ -196,6 +142,11 @@ class _CodeWalker:
             library = "io"
         if library is not None and module != "h5py._hl.attrs":
             self.note("handle", TraitKind.OPEN_FILE, library)
+        elif module.startswith("multiprocessing.") and not module.endswith("sharedctypes"):
+            if kind.__name__ not in ("Lock", "RLock"):
+                self.note("keeps", TraitKind.SHARED, kind.__name__)
+        elif isinstance(thing, logging.Logger):
+            self.note("effects", TraitKind.WRITES, thing.name)
         elif isinstance(thing, Iterator):
             self.note("keeps", TraitKind.ITERATES, kind.__name__)
         elif hasattr(thing, "is_cuda") and hasattr(thing, "untyped_storage"):
@@ -226,7 +177,7 @@ class _CodeWalker:
             self.note("unknown", TraitKind.UNKNOWN_CLASS, kind.__name__)
         self.adopt(kind)
         if hasattr(thing, "__dict__"):
-            self.traits.parts.append(thing)
+            self._parts.append(thing)
             for value in list(vars(thing).values()):
                 self.visit(value)
         for base in kind.__mro__:
@@ -244,16 +195,49 @@ class _CodeWalker:
                 if (cls, name) not in seen and self._reachable(cls, name)
             ]
             if not new:
-                return
+                break
             seen.update(new)
             for cls, name in new:
                 self._method(cls, vars(cls)[name])
+        for key, trait in self._logs.items():
+            if key in self._reads:
+                self.traits.keeps = self.traits.keeps or trait
+            else:
+                self.traits.slots.pop(key, None)
+                self.traits.logs = self.traits.logs or trait
+        for text, trait in self._called:
+            if self._is_container(text):
+                self.traits.keeps = self.traits.keeps or trait
+
+    def _is_container(self, text: str) -> bool:
+        """Whether what code calls `self.items` is a container; of other names that is assumed."""
+        owner, _, name = text.partition(".")
+        if owner != "self" or "." in name:
+            return True
+        held = [vars(part)[name] for part in self._parts if name in vars(part)]
+        if self._put_back is not None:
+            buffers = any(name in vars(part).get("_buffers", ()) for part in self._parts)
+            others = [value for value in held if not hasattr(value, "untyped_storage")]
+            return bool(others) or not (held or buffers)
+        return not held or any(
+            isinstance(value, _CONTAINERS) or hasattr(value, "dtype") for value in held
+        )
 
     def adopt(self, cls: type) -> None:
         """Instances of a class are there: its methods may be called."""
         for base in cls.__mro__:
-            if base is not object and not is_trusted(base):
+            if base is not object and not is_trusted(base) and base not in self._classes:
                 self._classes.setdefault(base)
+                self._class_attributes(base)
+
+    def _class_attributes(self, cls: type) -> None:
+        if not is_user_file(getattr(sys.modules.get(cls.__module__), "__file__", None) or ""):
+            return
+        for name, value in vars(cls).items():
+            data = not hasattr(type(value), "__get__") and not isinstance(value, type | CallPoint)
+            if data and not name.startswith("__") and name != "_abc_impl":
+                text = f"{cls.__qualname__}.{name}"
+                self.traits.slots[id(cls), name] = StateSlot(cls, name, text)
 
     def refer(self, thing: Any, text: str, place: SourceLine | None) -> None:
         """Code names something outside it."""
@@ -270,20 +254,33 @@ class _CodeWalker:
             elif not is_trusted(thing):
                 self._built.add(thing)
                 self.adopt(thing)
+        elif any(thing is effect for effect in _EFFECTS):
+            self.note("effects", TraitKind.WRITES, text, place)
         elif isinstance(thing, (BuiltinFunctionType, FunctionType)) and is_trusted(thing):
             self._trusted_call(thing, text, place)
         else:
             self.visit(thing, text, place)
 
-    def function(self, function: Any) -> None:
-        """A Python function may be called, and what it wraps."""
+    def function(self, function: Any, cls: type | None = None) -> None:
+        """A Python function may be called, and what it wraps; `cls` has it as a method."""
         layer: Any = function
         while layer is not None:
             if isinstance(layer, FunctionType):
-                self._code(layer.__code__, scope_of(layer))
+                self._code(layer.__code__, Scope(layer), cls)
+                self._defaults(layer)
             layer = getattr(layer, "__wrapped__", None)
 
-    def _code(self, code: Any, scope: Any) -> None:
+    def _defaults(self, function: FunctionType) -> None:
+        """Containers among its defaults are the same at every call."""
+        names = function.__code__.co_varnames[: function.__code__.co_argcount]
+        given = function.__defaults__ or ()
+        held = dict(zip(names[len(names) - len(given) :], given, strict=False))
+        for name, value in (held | (function.__kwdefaults__ or {})).items():
+            if isinstance(value, _CONTAINERS) and is_user_code(function.__code__):
+                text = f"{function.__qualname__}.{name}"
+                self.traits.slots[id(value), name] = StateSlot({name: value}, name, text)
+
+    def _code(self, code: Any, scope: Scope, cls: type | None) -> None:
         if code in self._read:
             return
         if len(self._read) > _MOST_CODE:
@@ -294,9 +291,12 @@ class _CodeWalker:
         self._names |= reading.names.keys()
         file, users = short(code.co_filename), is_user_code(code)
         for chain, text, line in reading.chains:
+            place = SourceLine(file, line)
+            if users:
+                self._named(chain, text, place, scope)
             for thing in chain:
                 if thing is not ABSENT or users:  # a library's own optional imports are its affair
-                    self.refer(thing, text, SourceLine(file, line))
+                    self.refer(thing, text, place)
         for name, line in reading.names.items():
             place = SourceLine(file, line)
             if name in RANDOM_METHODS:
@@ -305,19 +305,61 @@ class _CodeWalker:
                 self.note("sums", TraitKind.USES, name, place)
             elif name == "cuda":
                 self.note("cuda", TraitKind.MOVES_TO_GPU, name, place)
-        for name, line in () if code.co_name in _BUILDING else reading.sets.items():
-            self.note("keeps", TraitKind.SETS, name, SourceLine(file, line))
+        if code.co_name not in _BUILDING:
+            self._stores(code, scope, cls)
         if reading.products:
             self.note("sums", TraitKind.USES, "@", SourceLine(file, reading.products))
         if any(text.startswith("cuda") for text in reading.strings) and users:
             self.traits.cuda = self.traits.cuda or Trait(TraitKind.NAMES_GPU, file=file)
+        for text in islice(reading.strings if users else (), _SHOWN_FILES):
+            if is_path(text) and os.path.exists(text):
+                self.traits.slots[id(code), text] = StateSlot({text: text}, text, text)
         for inner in reading.inner:
-            self._code(inner, scope)
+            self._code(inner, scope, cls)
+
+    def _named(self, chain: list[Any], text: str, place: SourceLine, scope: Scope) -> None:
+        """Things outside that code names: what they hold may decide what samples are."""
+        names = text.split(".")[: len(chain)]
+        holders = [scope.holder(names[0]), *chain]
+        for holder, name, thing in zip(holders, names, chain, strict=False):
+            code = isinstance(thing, (BuiltinFunctionType, FunctionType, type))
+            library = isinstance(holder, ModuleType) and holder.__name__ in sys.stdlib_module_names
+            if (
+                holder is None
+                or isinstance(holder, type)
+                or isinstance(thing, ModuleType)
+                or (code and is_trusted(thing))
+                or (library and thing is not os.environ)
+            ):
+                continue
+            slot = StateSlot(holder, name, text, place)
+            self.traits.slots.setdefault((id(holder), name), slot)
+
+    def _stores(self, code: Any, scope: Scope, cls: type | None) -> None:
+        """What code changes outside itself."""
+        found, file = read_stores(code), short(code.co_filename)
+
+        def seen(text: str, line: int) -> Trait:
+            return Trait(TraitKind.SETS, text, SourceLine(file, line))
+
+        if code.co_name == "__len__":  # a length that is counted once
+            self.traits.memos |= {text.rpartition(".")[2] for text in found.attributes}
+            found.attributes.clear()
+        known = self._put_back is not None and cls is not None and issubclass(cls, self._put_back)
+        for text, line in (found.others if known else found.attributes | found.others).items():
+            self.traits.keeps = self.traits.keeps or seen(text, line)
+        self._called += [(text, seen(text, line)) for text, line in found.called.items()]
+        for text, line in found.given.items():
+            self.traits.given = self.traits.given or seen(text, line)
+        for text, line in found.logs.items():
+            self._logs.setdefault((id(scope.holder(text)), text), seen(text, line))
+        self._reads |= {(id(scope.holder(text)), text) for text in found.reads}
+        self.traits.memos |= found.memos
 
     def _trusted_call(self, function: Any, text: str, place: SourceLine | None) -> None:
         name = getattr(function, "__name__", "")
         owner = type(getattr(function, "__self__", None))
-        if module_of(function) in RANDOM_MODULES or _random(owner):
+        if module_of(function) in RANDOM_MODULES or is_generator(owner):
             self.note("draws", TraitKind.USES, text, place)
         elif name == "get_worker_info":
             self.traits.splits = True
@@ -338,13 +380,16 @@ class _CodeWalker:
 
     def _method(self, cls: type, found: Any) -> None:
         own = found.own if isinstance(found, CallPoint) else found
+        if isinstance(own, cached_property) and own.attrname:
+            self.traits.memos.add(own.attrname)
         behind = ("fget", "func", "__func__")  # of properties, cached properties, class methods
         for part in (own, *(getattr(own, name, None) for name in behind)):
             if isinstance(part, FunctionType) or hasattr(part, "__wrapped__"):
-                self.function(part)
+                self.function(part, cls)
         if type(found).__name__ in ("builtin_function_or_method", "method_descriptor"):
             self.note("unknown", TraitKind.UNKNOWN_CLASS, cls.__qualname__)
 
 
-def _random(owner: type) -> bool:
+def is_generator(owner: type) -> bool:
+    """Whether objects of a class draw random numbers."""
     return any(f"{module_of(base)}.{base.__name__}" in RANDOM_TYPES for base in owner.__mro__)

@@ -66,6 +66,7 @@ _AT_ONCE: Final = word_set(
     " SeedableRandomSampler _InfiniteConstantSampler"
 )
 """They draw from the program's generator before their first index only, if at all."""
+_LAZY: Final = "SubsetRandomSampler"  # which reads its indices as it goes
 _AROUND: Final = {"BatchSampler": "sampler", "BatchSamplerShard": "batch_sampler"}
 _LIBRARIES: Final = ("torch.", "accelerate.")
 
@@ -90,6 +91,12 @@ def sampler_draw_change(sampler: Any) -> Variation | None:
         return None
     because = Trait(TraitKind.SAMPLER_MAY_DRAW, because=found)
     return Variation(DataChange.DRAWS, certain=False, because=because)
+
+
+def chooses_at_once(sampler: Any) -> bool:
+    """Whether nothing the program changes in the middle of an epoch concerns a sampler."""
+    name = type(sampler).__name__
+    return _from_library(sampler) and name in _AT_ONCE and name != _LAZY
 
 
 OTHER_SHUFFLES: Final = Variation(DataChange.SHUFFLES, because=Trait(TraitKind.EPOCH_LEFT_EARLY))

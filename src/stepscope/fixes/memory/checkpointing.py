@@ -1,15 +1,18 @@
 """Keep only the inputs of repeated blocks and compute the rest again in backward."""
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.inspect.dataset_code import is_trusted
+from stepscope.fixes.inspect.dataset_traits import dataset_traits
+from stepscope.fixes.inspect.traits import DatasetTraits
 from stepscope.fixes.launching.compile import is_compiled
 from stepscope.fixes.lazy import changes, torch
+from stepscope.fixes.memory.block_state import BlockInputs, BlockState, ChangingBuffers
 from stepscope.record.fix import (
     MODEL,
     PROGRAM_COMPILES,
@@ -19,6 +22,8 @@ from stepscope.record.fix import (
     NotApplied,
     Reason,
     Target,
+    Trait,
+    TraitKind,
 )
 
 BLOCKS = Target("blocks", "{count} blocks ({detail}) of {object}, called{at}")
@@ -29,59 +34,20 @@ NO_REPEATED_BLOCKS = Reason(
 CHECKPOINTING_ALREADY = Reason(
     "checkpointing_already", "{subject}: its gradient checkpointing is already on"
 )
+BLOCKS_HAVE_EFFECTS = Reason(
+    "blocks_have_effects",
+    "{subject}: a block that runs twice does more than one run: {trait}",
+)
+CHANGED_BEFORE_BACKWARD = Reason(
+    "changed_before_backward",
+    "{subject}: what a block was computed from was changed before backward: {trait}",
+)
+INPUT_CHANGED = Reason(
+    "changed_before_backward", "an input of a block was changed in place before backward"
+)
 RECOMPUTED_DIFFERENTLY = Reason(
     "recomputed_differently", "a block computed something else when recomputed in backward"
 )
-
-
-class _ChangingBuffers:
-    """Which buffers of which blocks change, learnt at a block's first run."""
-
-    def __init__(self) -> None:
-        self._changing: WeakKeyDictionary[Any, list[str]] = WeakKeyDictionary()
-
-    def before(self, block: Any) -> dict[str, Any]:
-        """What buffers hold before a run, as far as its result depends on it. That of a BatchNorm
-        in training does not depend on the running statistics."""
-        known = self._changing.get(block)
-        names = dict(block.named_buffers()) if known is None else known
-        skipped = _statistics(block)
-        return {name: block.get_buffer(name).clone() for name in names if name not in skipped}
-
-    def learn(self, block: Any, versions: dict[str, int]) -> None:
-        """After the first run: those whose version has gone up changed."""
-        if block not in self._changing:
-            now = self.versions(block)
-            self._changing[block] = [name for name in now if now[name] != versions[name]]
-
-    def versions(self, block: Any) -> dict[str, int]:
-        """How often each buffer has been changed so far; empty once that is of no interest."""
-        if block in self._changing:
-            return {}
-        return {name: buffer._version for name, buffer in block.named_buffers()}
-
-    @contextmanager
-    def again(self, block: Any, before: dict[str, Any]) -> Iterator[None]:
-        """Around the second run: buffers as they were before the first, then as they are now."""
-        changing = {*self._changing.get(block, ()), *_statistics(block)}
-        now = {name: block.get_buffer(name).clone() for name in changing}
-        for name in now.keys() & before.keys():
-            block.get_buffer(name).data.copy_(before[name])  # unseen by autograd
-        try:
-            yield
-        finally:
-            for name, value in now.items():
-                block.get_buffer(name).data.copy_(value)
-
-
-def _statistics(block: Any) -> list[str]:
-    """Names of the running statistics of normalisations in training, which have a counter."""
-    return [
-        f"{name}.{buffer}" if name else buffer
-        for name, module in block.named_modules()
-        if module.training and getattr(module, "num_batches_tracked", None) is not None
-        for buffer in ("running_mean", "running_var", "num_batches_tracked")
-    ]
 
 
 def _repeated_blocks(root: Any) -> list[Any]:
@@ -116,9 +82,32 @@ def _layers(module: Any) -> int:
     return sum(next(part.children(), None) is None for part in module.modules())
 
 
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A block that is recomputed."""
+
+    record: Applied
+    """What was said of its model."""
+    traits: DatasetTraits
+
+
+def _effect(block: Any, seen: DatasetTraits) -> Trait | None:
+    """What a block does twice when it runs twice, and nobody could undo; None: nothing."""
+    if found := seen.keeps or seen.logs or seen.effects or seen.given or seen.handle:
+        return found
+    for part in block.modules():
+        hooks = [*part._forward_hooks.values(), *part._forward_pre_hooks.values()]
+        for hook in [] if part is block else hooks:
+            if not is_trusted(hook if hasattr(hook, "__module__") else type(hook)):
+                code = getattr(hook, "__qualname__", type(hook).__qualname__)
+                return Trait(TraitKind.HOOKED, code)
+    return None
+
+
 class Checkpointing(Fix):
-    """Random numbers are drawn again as they were, and buffers are put back: nothing changes.
-    Blocks inside compiled code cannot be wrapped, so it does not go with `compile`."""
+    """Random numbers are drawn again as they were, from every generator that can be seen; buffers
+    and attributes are put back. Models whose blocks have other effects are left alone. Blocks
+    inside compiled code cannot be wrapped, so it does not go with `compile`."""
 
     name = "checkpointing"
     group = "memory"
@@ -128,6 +117,7 @@ class Checkpointing(Fix):
     effort = "one line per kind of block"
     bad_with = ("compile",)
     missing = "no model was called"
+    failures = {"has been modified by an inplace operation": INPUT_CHANGED}  # noqa: RUF012
     saves_memory = True
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
@@ -137,13 +127,23 @@ class Checkpointing(Fix):
         return [changes.scale_phase("backward", 1 + forward / backward)] if backward else None
 
     def install(self, value: Any, context: FixContext) -> None:
-        blocks: WeakSet[Any] = WeakSet()
-        buffers = _ChangingBuffers()
+        blocks: WeakKeyDictionary[Any, _Block] = WeakKeyDictionary()
+        buffers = ChangingBuffers()
         wrapped: set[type] = set()
 
+        def left_alone(block: Any, known: _Block, reason: Reason, trait: Trait) -> None:
+            blocks.pop(block, None)
+            one = known.record
+            refused = NotApplied(reason, MODEL, one.object, one.place, trait=trait)
+            context.not_applied(refused)
+
         def forward(call: Any, block: Any, *args: Any, **kwargs: Any) -> Any:
-            if not block.training or not torch.is_grad_enabled() or block not in blocks:
+            known = blocks.get(block)
+            if known is None or not block.training or not torch.is_grad_enabled():
                 return call(block, *args, **kwargs)
+            first = not buffers.knows(block)
+            state = BlockState(block, known.traits)
+            inputs = BlockInputs((args, kwargs), keep=first)
             before, versions = buffers.before(block), buffers.versions(block)
             runs = 0
 
@@ -152,12 +152,22 @@ class Checkpointing(Fix):
                 runs += 1
                 if runs == 1:
                     return call(block, *args, **kwargs)
-                with buffers.again(block, before):
+                changed = inputs.changed() or state.changed()
+                if changed is not None and block in blocks:
+                    context.applied(known.record, FixKind.NUMERIC)
+                    left_alone(block, known, CHANGED_BEFORE_BACKWARD, changed)
+                args, kwargs = inputs.originals((args, kwargs))
+                with state.again(), buffers.again(block, before):
                     return context.seams.unseen(call, block, *args, **kwargs)
 
             checkpoint = torch.utils.checkpoint.checkpoint
             result = checkpoint(run, *args, use_reentrant=False, **kwargs)
             buffers.learn(block, versions)
+            if inputs.changed_in_place():
+                if not first:
+                    context.applied(known.record, FixKind.NUMERIC)
+                trait = Trait(TraitKind.CHANGES, f"{type(block).__qualname__}.forward")
+                left_alone(block, known, BLOCKS_HAVE_EFFECTS, trait)
             return result
 
         def found(module: Any) -> None:
@@ -175,20 +185,32 @@ class Checkpointing(Fix):
                 reason = reason or NO_REPEATED_BLOCKS
                 context.not_applied(NotApplied(reason, MODEL, name, place))
                 return
+            firsts = {type(block): block for block in reversed(chosen)}
+            module_class = torch.nn.Module
+            seen = {
+                cls: dataset_traits(block, put_back=module_class) for cls, block in firsts.items()
+            }
+            effects = (_effect(block, seen[type(block)]) for block in chosen)
+            trait = next(filter(None, effects), None)
+            if trait is not None:
+                refused = NotApplied(BLOCKS_HAVE_EFFECTS, MODEL, name, place, trait=trait)
+                context.not_applied(refused)
+                return
+            kinds = ", ".join(sorted({type(block).__qualname__ for block in chosen}))
+            record = Applied(BLOCKS, name, place, count=len(chosen), detail=kinds)
             for block in chosen:
-                blocks.add(block)
+                blocks[block] = _Block(record, seen[type(block)])
                 cls = next(base for base in type(block).__mro__ if "forward" in vars(base))
                 if cls not in wrapped:
                     wrapped.add(cls)
                     context.seams.around(cls, "forward", forward)
-            kinds = ", ".join(sorted({type(block).__qualname__ for block in chosen}))
-            context.applied(Applied(BLOCKS, name, place, count=len(chosen), detail=kinds))
+            context.applied(record)
 
         context.seams.root_found(found)
 
     def explain(self, error: BaseException, line: str) -> Broke | None:
         differs = type(error).__name__ == "CheckpointError"
-        return Broke(RECOMPUTED_DIFFERENTLY) if differs else None
+        return Broke(RECOMPUTED_DIFFERENTLY) if differs else super().explain(error, line)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         return SourceEdit(

@@ -1,0 +1,153 @@
+"""Whether the state that samples depend on changes: in the program's process between two batches or
+two epochs, and in its loaders' workers."""
+
+import mmap
+from typing import Any, Final
+
+from stepscope.fixes.base import FixContext
+from stepscope.fixes.inspect.dataset_traits import dataset_traits
+from stepscope.fixes.inspect.loaders import chooses_at_once, index_sampler
+from stepscope.fixes.inspect.state_digest import (
+    EACH_BATCH,
+    EACH_EPOCH,
+    Budget,
+    StateDigest,
+    difference,
+)
+from stepscope.fixes.inspect.traits import DatasetTraits
+from stepscope.fixes.lazy import torch
+from stepscope.record.fix import DataChange, Trait, TraitKind, Variation
+
+
+class StateWatch:
+    """Compares what some things hold, and what their code names, with an earlier time. `without`
+    is something they hold that is of no interest."""
+
+    def __init__(self, traits: DatasetTraits, without: Any = None) -> None:
+        self._traits, self._without = traits, without
+        self._each_batch = self._digest(EACH_BATCH)
+        self._each_epoch = self._digest(EACH_EPOCH)
+
+    @property
+    def unwatched(self) -> Trait | None:
+        """What is too large, or too strange, to be watched; None: nothing is."""
+        return self._beyond(self._each_epoch)
+
+    @property
+    def unwatched_each_batch(self) -> Trait | None:
+        """The same of what is looked at with each batch."""
+        return self._beyond(self._each_batch)
+
+    def changed(self, *, whole: bool = False) -> Trait | None:
+        """What differs by now; None: nothing seen. `whole`: looked at as once in an epoch."""
+        old = self._each_epoch if whole else self._each_batch
+        new = self._digest(EACH_EPOCH if whole else EACH_BATCH)
+        if isinstance(old, Trait) or isinstance(new, Trait):
+            return None if old == new else self._beyond(new) or self._beyond(old)
+        key = difference(old, new, self._traits.memos)
+        if key is None:
+            return None
+        place = new.places.get(key) or old.places.get(key)
+        return Trait(TraitKind.CHANGES, new.texts.get(key) or old.texts[key], place)
+
+    def renew(self, *, whole: bool = False) -> None:
+        """What is there now is what later times are compared with."""
+        self._each_batch = self._digest(EACH_BATCH)
+        if whole:
+            self._each_epoch = self._digest(EACH_EPOCH)
+
+    def _digest(self, budget: Budget) -> StateDigest | Trait:
+        """A trait says why there is none."""
+        traits = self._traits
+        try:
+            slots, memos = traits.slots.values(), traits.memos
+            return StateDigest(traits.roots, slots, budget, memos, self._without)
+        except Exception as problem:
+            return Trait(TraitKind.UNREADABLE, type(problem).__name__)
+
+    def _beyond(self, digest: StateDigest | Trait) -> Trait | None:
+        if isinstance(digest, Trait) or digest.exceeded is None:
+            return digest if isinstance(digest, Trait) else None
+        key = digest.exceeded
+        return Trait(TraitKind.UNWATCHED, digest.texts.get(key), digest.places.get(key))
+
+
+def may_change(trait: Trait | None) -> Variation | None:
+    """That samples may be others because of something seen to change, or not to be seen."""
+    return None if trait is None else Variation(DataChange.SAMPLES, False, trait)
+
+
+_MOST_TEXT: Final = 256
+
+
+class WorkerReports:
+    """What forked workers see change in their own copies, by a line of shared memory."""
+
+    def __init__(self, context: FixContext) -> None:
+        self._watched: dict[int, tuple[Any, StateWatch, mmap.mmap]] = {}
+        fetchers = torch.utils.data._utils.fetch
+        for fetcher in (fetchers._MapDatasetFetcher, fetchers._IterableDatasetFetcher):
+            self._replace(context, fetcher, fetcher.fetch)
+
+    def watch(self, dataset: Any, watch: StateWatch) -> None:
+        """To be called before workers are forked: they compare with what is there now."""
+        _, _, line = self._watched.get(id(dataset), (None, None, mmap.mmap(-1, _MOST_TEXT)))
+        line[:] = bytes(_MOST_TEXT)
+        self._watched[id(dataset)] = dataset, watch, line
+
+    def seen(self, dataset: Any) -> Trait | None:
+        """What a worker saw change; None: nothing so far."""
+        known = self._watched.get(id(dataset))
+        text = known[2][:].rstrip(b"\0") if known else b""
+        return Trait(TraitKind.CHANGES, text.decode(errors="ignore")) if text else None
+
+    def _replace(self, context: FixContext, owner: Any, fetch: Any) -> None:
+        def fetched(fetcher: Any, index: Any) -> Any:
+            batch = fetch(fetcher, index)
+            if torch.utils.data.get_worker_info() is not None:
+                self._compare(fetcher.dataset)
+            return batch
+
+        context.seams.replace(owner, "fetch", fetched)
+
+    def _compare(self, dataset: Any) -> None:
+        known = self._watched.get(id(dataset))
+        if known is not None and (trait := known[1].changed()) is not None:
+            text = (trait.code or trait.what).encode()[:_MOST_TEXT]
+            known[2][: len(text)] = text
+
+
+class BetweenBatches:
+    """Whether the program changes, between two batches, what later ones are made from."""
+
+    def __init__(self, traits: DatasetTraits, without: Any = None) -> None:
+        self._watch = StateWatch(traits, without)
+        self._first = True
+
+    def came(self) -> None:
+        """A batch was handed over."""
+        self._watch.renew(whole=self._first)
+        self._first = False
+
+    def changed(self) -> Trait | None:
+        """The next is asked for: what the program changed since."""
+        return None if self._first else self._watch.changed()
+
+    def ended(self) -> Trait | None:
+        """An epoch is over: what changed of that which is too large to look at with each batch."""
+        if self._first or self._watch.unwatched_each_batch is None:
+            return None
+        return self._watch.changed(whole=True) or self._watch.unwatched
+
+
+def sampler_watch(loader: Any) -> BetweenBatches | None:
+    """Watches a sampler that is read ahead; None where it chooses all indices at once."""
+    sampler = index_sampler(loader._index_sampler)
+    if chooses_at_once(sampler):
+        return None
+    return BetweenBatches(dataset_traits(sampler), without=loader.dataset)
+
+
+def sampler_changes(trait: Trait | None) -> Variation | None:
+    """That other samples may come because the program changes the sampler."""
+    return may_change(trait and Trait(TraitKind.SAMPLER_CHANGES, because=trait))

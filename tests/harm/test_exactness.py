@@ -1,0 +1,138 @@
+"""exact means exact: with a fix that says so, a program sees what it sees without it.
+
+Each of many small stateful programs runs bare and with each fix that concerns it. Whatever the fix
+does, either nothing differs or it does not call itself exact.
+"""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import changing_data  # noqa: F401  (adds its programs)
+import numpy as np
+import pytest
+import stateful_blocks
+import torch
+from fixing import Fixed, fixed
+from innocent_data import INNOCENT
+from meta_copies import meta_copies
+from stateful_data import PROGRAMS
+from torch.utils.data import DataLoader
+
+from stepscope.fixes.memory.checkpointing import INPUT_CHANGED
+from stepscope.fixes.registry import fix_named
+from stepscope.record.fix import FixKind, FixState
+
+SHUFFLED = sorted(PROGRAMS)
+random.Random(3).shuffle(SHUFFLED)
+
+
+def a_third(names: Any) -> list[Any]:
+    """All of them, two thirds only where time is no matter."""
+    return [
+        pytest.param(name, marks=[pytest.mark.slow] if place % 3 else [])
+        for place, name in enumerate(names)
+    ]
+
+
+def run_program(program: Any, **arguments: Any) -> list[Any]:
+    """What a program sees; `arguments` are those of its loaders."""
+    torch.manual_seed(1)
+    random.seed(1)
+    np.random.seed(1)
+    return program(lambda data, **more: DataLoader(data, **{"batch_size": 2} | arguments | more))
+
+
+def is_same(one: list[Any], other: list[Any]) -> bool:
+    return len(one) == len(other) and all(map(torch.equal, one, other))
+
+
+def says_exact(run: Fixed, name: str) -> bool:
+    told = run.outcomes()[name]
+    return told.state == FixState.APPLIED and told.kind == FixKind.EXACT
+
+
+def in_process(program: Any, folder: Path, name: str) -> tuple[bool, bool]:
+    """Whether what a program sees stays the same with a fix, and whether that says so."""
+    bare = run_program(program)
+    if name == "prefetch":
+        with meta_copies(folder) as run:
+            got = run_program(program)
+    else:
+        with fixed(folder, name) as run:
+            got = run_program(program)
+    return is_same(bare, got), says_exact(run, name.partition("=")[0])
+
+
+@pytest.mark.filterwarnings("ignore:'pin_memory'")
+@pytest.mark.parametrize("fix", ["cache=1M", "prefetch"])
+@pytest.mark.parametrize("name", SHUFFLED)
+def test_samples_stay_or_it_is_not_called_exact(tmp_path, name, fix):
+    same, exact = in_process(PROGRAMS[name], tmp_path, fix)
+    assert same or not exact
+
+
+@pytest.mark.parametrize("name", a_third(SHUFFLED))
+def test_samples_from_workers_stay_or_it_is_not_called_exact(tmp_path, name):
+    same, exact = in_process(PROGRAMS[name], tmp_path, "workers=1")
+    assert same or not exact
+
+
+@pytest.mark.parametrize("name", a_third(SHUFFLED[::-1]))
+def test_samples_from_kept_workers_stay_or_it_is_not_called_exact(tmp_path, name):
+    bare = run_program(PROGRAMS[name], num_workers=1)
+    with fixed(tmp_path, "persistent") as run:
+        got = run_program(PROGRAMS[name], num_workers=1)
+    assert is_same(bare, got) or not says_exact(run, "persistent")
+
+
+@pytest.mark.filterwarnings("ignore:'pin_memory'")
+@pytest.mark.parametrize("fix", ["cache=1M", "prefetch"])
+@pytest.mark.parametrize("name", INNOCENT)
+def test_innocent_programs_get_exact_fixes(tmp_path, name, fix):
+    assert in_process(INNOCENT[name], tmp_path, fix) == (True, True)
+
+
+@pytest.mark.parametrize("name", a_third(INNOCENT))
+def test_innocent_programs_get_exact_workers(tmp_path, name):
+    assert in_process(INNOCENT[name], tmp_path / "workers", "workers=1") == (True, True)
+    bare = run_program(INNOCENT[name], num_workers=1)
+    with fixed(tmp_path / "kept", "persistent") as run:
+        assert is_same(run_program(INNOCENT[name], num_workers=1), bare)
+    assert says_exact(run, "persistent")
+
+
+@pytest.mark.parametrize("name", stateful_blocks.BLOCKS)
+def test_blocks_leave_the_same_or_are_not_called_exact(tmp_path, capsys, name):
+    bare = stateful_blocks.train(stateful_blocks.BLOCKS[name]())
+    printed = capsys.readouterr().out
+    with fixed(tmp_path, "checkpointing") as run:
+        got = stateful_blocks.train(stateful_blocks.BLOCKS[name]())
+    same = is_same(bare, got) and capsys.readouterr().out == printed
+    assert same or not says_exact(run, "checkpointing")
+    if name in stateful_blocks.HANDLED:
+        assert same
+        assert says_exact(run, "checkpointing")
+
+
+@pytest.mark.parametrize("between", ["eval", "global", "input"])
+@pytest.mark.parametrize("name", ["dropout", "uses_a_global", "changes_its_input_by_function"])
+def test_what_changes_before_backward_is_put_back_or_told(tmp_path, name, between):
+    try:
+        bare = stateful_blocks.train(stateful_blocks.BLOCKS[name](), between)
+    except RuntimeError:
+        pytest.skip("torch itself forbids it")
+    why, got = None, []
+    with fixed(tmp_path, "checkpointing") as run:
+        try:
+            got = stateful_blocks.train(stateful_blocks.BLOCKS[name](), between)
+        except RuntimeError as error:  # torch looks after the inputs itself
+            why = fix_named("checkpointing").explain(error, "")
+    if why is None:
+        assert is_same(bare, got) or not says_exact(run, "checkpointing")
+    else:
+        assert why.reason == INPUT_CHANGED
+
+
+def test_there_are_many():
+    assert len(PROGRAMS) + len(stateful_blocks.BLOCKS) >= 100
