@@ -6,11 +6,12 @@ import pytest
 from guarded import guarded, import_first, state_of
 
 from stepscope.measure import scratch_copy
-from stepscope.probe.guard import native
+from stepscope.probe.guard.walls import find_wall
 from stepscope.record.facts import WriteAction, WroteOutsideFact
+from stepscope.record.probe_options import Wall
 
-needs_landlock = pytest.mark.skipif(
-    not native.landlock_available(), reason="no Landlock in this kernel"
+needs_wall = pytest.mark.skipif(
+    find_wall() is Wall.NONE, reason="neither namespaces nor Landlock here"
 )
 
 
@@ -189,19 +190,48 @@ def test_dots_behind_a_link_do_not_lead_out_unseen(project: Path, tmp_path: Path
     assert list((tmp_path / "disk").iterdir()) == [tmp_path / "disk" / "runs"]
 
 
-def test_links_of_the_users_in_an_allowed_folder_around_the_copy_are_left_alone(
+def test_caches_are_read_where_they_are_and_written_elsewhere(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cache = tmp_path / "cache"
-    cache.mkdir()
-    (tmp_path / "disk").mkdir()
-    (cache / "models").symlink_to(tmp_path / "disk")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    _program(project, f"open({str(cache / 'models' / 'a')!r}, 'w').write('x')\n")
-    ran = guarded(project, cache / "trial")
-    assert (ran.code, ran.outside) == (0, [])
-    assert (cache / "models").is_symlink()
-    assert (tmp_path / "disk" / "a").read_text() == "x"
+    cache, disk = tmp_path / "cache", tmp_path / "disk"
+    (cache / "hub").mkdir(parents=True)
+    disk.mkdir()
+    (cache / "hub" / "model").write_text("weights")
+    (cache / "token").write_text("mine")
+    (disk / "a").write_text("old")
+    (cache / "more").symlink_to(disk)
+    monkeypatch.setenv("HF_HOME", str(cache))
+    monkeypatch.setenv("HF_HUB_CACHE", str(cache / "hub"))
+    _program(
+        project,
+        "import os, shutil\n"
+        "from pathlib import Path\n"
+        "home, hub = Path(os.environ['HF_HOME']), Path(os.environ['HF_HUB_CACHE'])\n"
+        "print((hub / 'model').read_text(), (home / 'more' / 'a').read_text())\n"
+        "(hub / 'model').resolve().write_text('other')\n"
+        "(hub.resolve() / 'new').write_text('new')\n"
+        "os.chmod(home / 'token', 0o600)\n"
+        "os.remove(home / 'token')\n"
+        "(home / 'more' / 'a').write_text('x')\n"
+        "(home / 'more' / 'b').write_text('x')\n"
+        "print((home / 'hub' / 'model').read_text(), sorted(os.listdir(home / 'hub')))\n"
+        "shutil.rmtree(home / 'more')\n",
+    )
+    before = state_of(cache), state_of(disk)
+    ran = guarded(project, tmp_path / "trial")
+    assert (ran.code, ran.said) == (0, "weights old\nother ['model', 'new']\n")
+    assert (state_of(cache), state_of(disk)) == before
+
+
+def test_a_cache_by_its_full_path_is_outside(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cache").mkdir()
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "cache"))
+    _program(project, f"open({str(tmp_path / 'cache' / 'a')!r}, 'w').write('x')\n")
+    ran = guarded(project, tmp_path / "trial")
+    assert ran.code == 97
+    assert ran.outside[0].path == str(tmp_path / "cache" / "a")
 
 
 def test_resolved_paths_of_linked_data_stay_in_the_scratch_copy(
@@ -281,7 +311,7 @@ def test_databases_are_read_anywhere_and_written_in_the_scratch_copy(
     assert (state_of(tmp_path / "me"), (tmp_path / "outside.db").exists()) == before
 
 
-@needs_landlock
+@needs_wall
 def test_a_database_elsewhere_can_still_be_read(project: Path, tmp_path: Path) -> None:
     import sqlite3
 
@@ -302,7 +332,7 @@ def test_a_database_elsewhere_can_still_be_read(project: Path, tmp_path: Path) -
     assert "readonly database" in ran.said
 
 
-@needs_landlock
+@needs_wall
 def test_programs_started_by_the_program_are_refused_by_the_kernel(
     project: Path, tmp_path: Path
 ) -> None:

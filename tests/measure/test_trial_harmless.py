@@ -4,19 +4,15 @@ from pathlib import Path
 from shutil import rmtree
 
 import pytest
-from guarded import Guarded, guarded, import_first, state_of
+from guarded import Guarded, guarded, state_of
 
 from stepscope.launch.observed_run import RunRequest, observe_program
 from stepscope.launch.program import Program
-from stepscope.measure.isolation import (
-    cache_environment,
-    make_temporary,
-    trackers_off,
-    writable_folders,
-)
+from stepscope.measure.isolation import isolated, make_temporary
 from stepscope.measure.scratch_copy import make_scratch, remove_scratch
+from stepscope.probe.guard.walls import find_wall
 from stepscope.record.facts import EndFact, WroteOutsideFact
-from stepscope.record.probe_options import ProbeOptions, WriteGuard
+from stepscope.record.probe_options import ProbeOptions, Wall
 from stepscope.store.json_lines import read_facts
 
 _TRAINING = """
@@ -96,6 +92,7 @@ def _plain(project: Path) -> None:
     base.close()
 
 
+@pytest.mark.slow
 def test_training_that_logs_saves_and_resumes_leaves_its_folder_as_it_was(
     project: Path, tmp_path: Path
 ) -> None:
@@ -103,26 +100,21 @@ def test_training_that_logs_saves_and_resumes_leaves_its_folder_as_it_was(
     before = state_of(tmp_path / "me")
     said = []
     for number in (1, 2):
-        trial, caches = (tmp_path / name / str(number) for name in ("trial", "caches"))
+        trial = tmp_path / "trial" / str(number)
         tmp = make_temporary()  # short: what workers hand over goes through sockets in it
-        for folder in (trial, caches):
-            folder.mkdir(parents=True)
+        trial.mkdir(parents=True)
         scratch = make_scratch(project, tmp_path / "scratch")
-        allowed = writable_folders((scratch.root, trial, tmp, caches), project)
-        options = ProbeOptions(
-            folder=str(trial),
-            launched_ns=0,
-            window=0,
-            stacks=0,
-            guard=WriteGuard(str(scratch.folder), str(project), allowed),
-        )
-        request = RunRequest(
-            Program("train.py", (), module=False),
-            variables={**trackers_off(tmp), **cache_environment(tmp, caches)},
-            cwd=scratch.folder,
-            output=trial / "output.txt",
-        )
-        outcome = observe_program(request, options)
+        with isolated(tmp_path, trial, tmp, scratch, True, find_wall()) as (variables, guard):
+            options = ProbeOptions(
+                folder=str(trial), launched_ns=0, window=0, stacks=0, guard=guard
+            )
+            request = RunRequest(
+                Program("train.py", (), module=False),
+                variables=variables,
+                cwd=scratch.folder,
+                output=trial / "output.txt",
+            )
+            outcome = observe_program(request, options)
         said.append((trial / "output.txt").read_text())
         facts = read_facts(trial / "facts.jsonl")
         assert (outcome.exit_code, said[-1], facts.all(WroteOutsideFact)) == (0, said[0], [])
@@ -137,12 +129,12 @@ def test_training_that_logs_saves_and_resumes_leaves_its_folder_as_it_was(
 
 
 @pytest.mark.parametrize(
-    ("statement", "kernel"),
+    ("statement", "wall"),
     [
-        ("torch.save(model.state_dict(), there)", True),
-        ("torch.save(model.state_dict(), there)", False),
+        ("torch.save(model.state_dict(), there)", None),
+        ("torch.save(model.state_dict(), there)", Wall.NONE),
         *(
-            pytest.param(statement, False, marks=pytest.mark.slow)
+            pytest.param(statement, Wall.NONE, marks=pytest.mark.slow)
             for statement in (
                 "torch.jit.script(model).save(there)",
                 "from safetensors.torch import save_file; save_file(model.state_dict(), there)",
@@ -152,28 +144,23 @@ def test_training_that_logs_saves_and_resumes_leaves_its_folder_as_it_was(
     ],
 )
 def test_native_writers_are_stopped_with_path_and_line(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, kernel: bool
+    project: Path, tmp_path: Path, statement: str, wall: Wall | None
 ) -> None:
-    if not kernel:
-        _without_landlock(tmp_path, monkeypatch)
     there = tmp_path / "outside.pt"
     (project / "train.py").write_text(
         f"import torch\nmodel = torch.nn.Linear(2, 2)\nthere = {str(there)!r}\n{statement}\n"
     )
-    ran = guarded(project, tmp_path / "trial")
+    ran = guarded(project, tmp_path / "trial", wall=wall)
     assert ran.code == 97
     assert [(fact.path, fact.line) for fact in ran.outside] == [(str(there), 4)]
     assert not there.exists()
 
 
-def test_native_writers_replace_links_also_without_the_kernels_guard(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _without_landlock(tmp_path, monkeypatch)
+def test_native_writers_replace_links_also_without_a_wall(project: Path, tmp_path: Path) -> None:
     (project / "large.pt").write_bytes(bytes(2 << 20))
     (project / "train.py").write_text("import torch\ntorch.save(1, 'large.pt')\n")
     before = state_of(project)
-    ran = guarded(project, tmp_path / "trial")
+    ran = guarded(project, tmp_path / "trial", wall=Wall.NONE)
     assert (ran.code, ran.outside) == (0, [])
     assert state_of(project) == before
     assert (ran.scratch.folder / "large.pt").stat().st_size < 2 << 20
@@ -196,14 +183,6 @@ def test_a_linked_lmdb_is_read_with_a_lock_of_its_own(project: Path, tmp_path: P
     assert (ran.code, ran.said) == (0, "")
     assert state_of(project / "data.lmdb") == before
     assert (ran.scratch.folder / "data.lmdb" / "data.mdb").is_symlink()
-
-
-def _without_landlock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "first"
-    folder.mkdir()
-    text = "from stepscope.probe.guard import native\nnative.landlock_available = lambda: False\n"
-    (folder / "sitecustomize.py").write_text(text)
-    import_first(folder, monkeypatch)
 
 
 def _with_module(project: Path, tmp_path: Path, name: str, text: str, program: str) -> Guarded:
@@ -265,23 +244,26 @@ def test_an_upload_to_a_hub_stops(project: Path, tmp_path: Path) -> None:
     assert (ran.outside[0].action, ran.outside[0].line) == ("send to", 2)
 
 
-def test_the_users_home_is_closed_but_for_its_caches(
+def test_the_users_home_is_closed_and_its_caches_have_stand_ins(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "home"
     (home / ".cache").mkdir(parents=True)
     (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "old").write_text("old")
     (home / ".cache" / "huggingface").symlink_to(tmp_path / "disk")
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     (project / "train.py").write_text(
+        "import os\n"
         "from pathlib import Path\n"
-        "(Path.home() / '.cache' / 'huggingface' / 'a').write_text('x')\n"
-        "(Path.home() / '.cache' / 'b').write_text('x')\n"
+        "cache = Path(os.environ['XDG_CACHE_HOME'])\n"
+        "print((cache / 'huggingface' / 'old').read_text())\n"
+        "(cache / 'huggingface' / 'a').write_text('x')\n"
+        "(cache / 'b').write_text('x')\n"
         "(Path.home() / 'c').write_text('x')\n"
     )
+    before = state_of(home), state_of(tmp_path / "disk")
     ran = guarded(project, tmp_path / "trial")
-    assert ran.outside[0].path == str(home / "c")
-    assert (tmp_path / "disk" / "a").exists()
-    assert (home / ".cache" / "huggingface").is_symlink()
-    assert not (home / "c").exists()
+    assert (ran.said, ran.outside[0].path) == ("old\n", str(home / "c"))
+    assert (state_of(home), state_of(tmp_path / "disk")) == before

@@ -6,11 +6,11 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from msgspec import convert, to_builtins
+from msgspec.structs import replace
 
 from stepscope.launch.program import Program
 from stepscope.measure.journal import (
@@ -120,6 +120,7 @@ def test_a_program_that_crashes_under_one_fix_only_is_a_result(training):
     assert first.ok
 
 
+@pytest.mark.slow
 def test_a_proof_knows_what_happened_between_steps_and_an_unfit_fix_is_named(training):
     runner, _, first = training
     trial = runner(TrialRequest(steps=48, fixes=("pin",), proof=True))
@@ -321,6 +322,7 @@ def _starts(runner, asks):
     return said, made
 
 
+@pytest.mark.slow
 def test_trials_after_the_first_start_with_torch_imported_and_lose_nothing(make_runner):
     runner, _ = make_runner(SEES_TORCH)
     with runner:

@@ -1,25 +1,13 @@
 """The environment of trials."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from stepscope.measure.isolation import (
-    cache_environment,
-    make_temporary,
-    trackers_off,
-    writable_folders,
-)
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "home"
-    folder.mkdir()
-    monkeypatch.setenv("HOME", str(folder))
-    for name in ("XDG_CACHE_HOME", "HF_HOME", "MPLCONFIGDIR", "CUDA_CACHE_PATH"):
-        monkeypatch.delenv(name, raising=False)
-    return folder
+from stepscope.measure.isolation import isolated, make_temporary, trackers_off, writable_folders
+from stepscope.measure.scratch_copy import make_scratch
+from stepscope.record.probe_options import Wall
 
 
 def test_trackers_send_nothing_and_keep_theirs_apart(tmp_path: Path) -> None:
@@ -46,26 +34,24 @@ def test_a_long_temporary_folder_of_the_users_is_not_taken(
     folder.rmdir()
 
 
-def test_compiled_code_is_shared_by_the_trials_of_a_tune(home: Path, tmp_path: Path) -> None:
-    found = cache_environment(tmp_path / "tmp", tmp_path / "caches")
-    assert found["TORCHINDUCTOR_CACHE_DIR"].startswith(str(tmp_path / "caches"))
-    assert found["TRITON_CACHE_DIR"].startswith(str(tmp_path / "caches"))
-    assert found["TMPDIR"] == str(tmp_path / "tmp")
+def test_compiled_code_is_shared_by_the_trials_of_a_tune(tmp_path: Path) -> None:
+    work, tune, trial, tmp = (tmp_path / name for name in ("work", "tune", "trial", "tmp"))
+    for folder in (work, tune, trial, tmp):
+        folder.mkdir()
+    scratch = make_scratch(work, tune / "scratch")
+    with isolated(tune, trial, tmp, scratch, True, Wall.NONE) as (variables, guard):
+        assert variables["TORCHINDUCTOR_CACHE_DIR"].startswith(str(tune / "caches"))
+        assert variables["TRITON_CACHE_DIR"].startswith(str(tune / "caches"))
+        assert variables["TMPDIR"] == str(tmp)
+        ours = {str(folder) for folder in (trial, tmp, tune / "caches", tune / "scratch")}
+        assert ours == set(guard.allowed)
 
 
-def test_caches_in_the_home_are_used_where_they_are(home: Path, tmp_path: Path) -> None:
-    (home / ".cache").mkdir()
-    found = cache_environment(tmp_path / "tmp", tmp_path / "caches")
-    assert "XDG_CACHE_HOME" not in found
-    assert found["CUDA_CACHE_PATH"].startswith(str(tmp_path / "caches"))
-    assert writable_folders((tmp_path,), tmp_path / "work") == (str(tmp_path), str(home / ".cache"))
-
-
-def test_a_cache_that_holds_the_working_directory_is_not_allowed(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_pipes_of_a_service_for_several_processes_may_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work = tmp_path / "disk" / "project"
-    work.mkdir(parents=True)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "disk"))
-    monkeypatch.setenv("TORCH_HOME", str(home))
-    assert writable_folders((), work) == ()
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path / "mps"))
+    (tmp_path / "mps").mkdir()
+    assert writable_folders(()) == ()
+    os.mkfifo(tmp_path / "mps" / "control")
+    assert writable_folders(()) == (str(tmp_path / "mps"),)

@@ -56,6 +56,7 @@ def test_nothing_written_is_nothing_said():
     [
         "PermissionError: [Errno 13] Permission denied: '{}'",
         "RuntimeError: Permission denied [{}]",
+        "OSError: [Errno 30] Read-only file system: '{}'",
         'OSError: could not open: Permission denied: "{}"',
     ],
 )

@@ -1,6 +1,7 @@
 """How a trial is kept from doing harm: trackers off, temporary files and caches redirected, writes
 outside the scratch copy refused and reported."""
 
+import fcntl
 import os
 import re
 import shutil
@@ -9,28 +10,57 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import gettempdir, mkdtemp
 
+from stepscope.measure.cache_stand_ins import cache_stand_ins, renew_stand_ins
 from stepscope.measure.scratch_copy import Scratch, path_in_scratch
+from stepscope.probe.guard.landlock import exposed_in_shared_memory
+from stepscope.probe.guard.walls import find_wall
 from stepscope.record.errors import UsageError
 from stepscope.record.facts import Facts, WriteAction, WroteOutsideFact
-from stepscope.record.probe_options import WriteGuard
+from stepscope.record.probe_options import Wall, WriteGuard
 
 _LONGEST_TEMPORARY = 40  # sockets are made in there, and their paths have 108 characters at most
 
-_CACHES = (".cache", ".nv", ".triton", ".cupy", ".config/matplotlib", ".config/Ultralytics")
-"""In the user's home: may be written, for they only spare work."""
-_CACHE_VARIABLES = (
-    *("XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_DATASETS_CACHE"),
-    *("HF_ASSETS_CACHE", "HF_XET_CACHE", "TRANSFORMERS_CACHE", "TORCH_HOME"),
-    *("TORCH_EXTENSIONS_DIR", "CUDA_CACHE_PATH", "CUPY_CACHE_DIR", "NUMBA_CACHE_DIR"),
-    *("MPLCONFIGDIR", "PYTHONPYCACHEPREFIX", "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"),
-)
-_SHARED_PIPES = ("/tmp/nvidia-mps", "/var/log/nvidia-mps")
+_MPS_FOLDER = "/tmp/nvidia-mps"
+
+
+_TEMPORARY = "sst-"  # how the names of our temporary folders begin
 
 
 def make_temporary() -> Path:
-    """A new folder for the temporary files of a tune's trials, with a short path."""
+    """A new folder for the temporary files of a tune's trials, with a short path. It stays locked
+    as long as this process lives: those that a killed one has left are removed here."""
     usual = gettempdir()
-    return Path(mkdtemp(prefix="sst-", dir=usual if len(usual) <= _LONGEST_TEMPORARY else "/tmp"))
+    parent = usual if len(usual) <= _LONGEST_TEMPORARY else "/tmp"
+    _remove_stale(parent)
+    while True:
+        folder = Path(mkdtemp(prefix=_TEMPORARY, dir=parent))
+        if _lock(folder) is not None and folder.is_dir():  # nobody took it for a stale one
+            return folder
+
+
+def _remove_stale(parent: str) -> None:
+    for entry in os.scandir(parent):
+        if not entry.name.startswith(_TEMPORARY) or not entry.is_dir(follow_symlinks=False):
+            continue
+        if entry.stat(follow_symlinks=False).st_uid != os.getuid():
+            continue
+        if (lock := _lock(Path(entry.path))) is not None:
+            shutil.rmtree(entry.path, ignore_errors=True)
+            os.close(lock)
+
+
+def _lock(folder: Path) -> int | None:
+    """Lock a folder until this process ends; None where another one holds it, or it is gone."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
 
 
 def trackers_off(tmp: Path) -> dict[str, str]:
@@ -66,46 +96,28 @@ def trackers_off(tmp: Path) -> dict[str, str]:
     }
 
 
-def cache_environment(tmp: Path, caches: Path) -> dict[str, str]:
-    """Variables that send temporary files to `tmp`, and compiled code to `caches`. Caches that the
-    user has at their usual place in his home stay there."""
-    found = {
-        **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(tmp)),
-        "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
-        "TRITON_CACHE_DIR": str(caches / "triton"),
-    }
-    home = Path(os.path.expanduser("~"))
-    for name, usual in (
-        ("XDG_CACHE_HOME", home / ".cache"),
-        ("CUDA_CACHE_PATH", home / ".nv"),
-        ("MPLCONFIGDIR", home / ".config/matplotlib"),
-        ("YOLO_CONFIG_DIR", home / ".config/Ultralytics"),
-    ):
-        if name not in os.environ and not usual.is_dir():
-            found[name] = str(caches / name.lower())
-    return found
+def choose_wall(allow_writes: bool, unguarded: bool) -> Wall:
+    """The wall that trials get. Raises UsageError where there is none that keeps the user's files
+    and nobody has said that trials may run without."""
+    wall = Wall.NONE if allow_writes else find_wall()
+    if allow_writes or unguarded:
+        return wall
+    if wall is Wall.NONE:
+        raise UsageError(f"nothing here keeps trials from your files: {_WITHOUT}")
+    if wall is Wall.LANDLOCK and (exposed := exposed_in_shared_memory()):
+        raise UsageError(f"nothing here keeps trials from {exposed[0]}: move it; {_WITHOUT}")
+    return wall
 
 
-def writable_folders(own: Iterable[Path], original: Path) -> tuple[str, ...]:
-    """Folders a trial may write besides its scratch copy: our `own`, and caches of the user's. None
-    of the user's that his working directory, `original`, lies in; missing ones are left out."""
-    home = Path(os.path.expanduser("~"))
-    named = [os.environ[name] for name in _CACHE_VARIABLES if os.environ.get(name)]
-    usual = [home / name for name in _CACHES]
-    theirs = [*map(Path, named), *usual, *map(Path, _SHARED_PIPES)]
-    theirs += [inner for each in theirs for inner in _linked_folders(each)]
-    real = [each.resolve() for each in theirs if each.is_dir()]
-    work = original.resolve()
-    apart = [each for each in real if each != home.resolve() and each not in (work, *work.parents)]
-    return tuple(dict.fromkeys(str(each) for each in (*(path.resolve() for path in own), *apart)))
+_WITHOUT = "--unguarded runs them all the same"
 
 
-def _linked_folders(folder: Path) -> list[Path]:
-    """Links in a cache to folders elsewhere, as to a larger disk."""
-    try:
-        return [inner for inner in folder.iterdir() if inner.is_symlink() and inner.is_dir()]
-    except OSError:
-        return []
+def writable_folders(own: Iterable[Path]) -> tuple[str, ...]:
+    """Folders a trial may write besides its scratch copy: our `own`, and the pipes of NVIDIA's
+    multi-process service where it runs."""
+    pipes = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", _MPS_FOLDER))
+    shared = [pipes] if (pipes / "control").is_fifo() else []
+    return tuple(dict.fromkeys(str(each.resolve()) for each in (*own, *shared)))
 
 
 CACHES_FOLDER = "caches"
@@ -113,30 +125,43 @@ CACHES_FOLDER = "caches"
 
 @contextmanager
 def isolated(
-    tune: Path, trial: Path, tmp: Path, scratch: Scratch, refuse: bool
+    tune: Path, trial: Path, tmp: Path, scratch: Scratch, refuse: bool, wall: Wall
 ) -> Iterator[tuple[dict[str, str], WriteGuard]]:
     """(variables that come on top of this process's own, the guard over what is written) for one
     trial in its scratch copy: `trial` is its run folder, `tune` the folder of them all,
     `tmp` the one for temporary files, which is empty again afterwards.
 
-    With `refuse`, a write elsewhere ends the program; else it is only noted. What was compiled
-    stays for the trials that follow.
+    With `refuse`, a write elsewhere ends the program; else it is only noted. What was compiled or
+    downloaded stays for the trials that follow.
     """
     caches = tune / CACHES_FOLDER
     caches.mkdir(exist_ok=True)
+    redirected, stand_ins = cache_stand_ins(os.environ, caches, scratch)
+    renew_stand_ins(stand_ins)
     try:
         variables = {
             **trackers_off(tmp),
-            **cache_environment(tmp, caches),
+            **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(tmp)),
+            **redirected,
+            "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
+            "TRITON_CACHE_DIR": str(caches / "triton"),
             "PWD": str(scratch.folder),
             "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"),
         }
         if paths := os.environ.get("PYTHONPATH"):  # it would lead the program to the originals
             inside = (path_in_scratch(path, scratch) for path in paths.split(os.pathsep))
             variables["PYTHONPATH"] = os.pathsep.join(inside)
-        allowed = writable_folders((trial, tmp, caches, scratch.root), scratch.original)
-        guard = WriteGuard(str(scratch.folder), str(scratch.original), allowed, refuse)
-        yield variables, guard
+        yield (
+            variables,
+            WriteGuard(
+                str(scratch.folder),
+                str(scratch.original),
+                writable_folders((trial, tmp, caches, scratch.root)),
+                tuple(stand_ins),
+                wall,
+                refuse,
+            ),
+        )
     finally:
         for entry in list(os.scandir(tmp)):
             if entry.is_dir(follow_symlinks=False):
@@ -145,7 +170,7 @@ def isolated(
                 os.unlink(entry.path)
 
 
-_DENIED = re.compile(r"Permission denied\W*[:\[({\"' ]+(/[^\"'\])}\n]+)")
+_DENIED = re.compile(r"(?:Permission denied|Read-only file system)\W*[:\[({\"' ]+(/[^\"'\])}\n]+)")
 _ADVICE = "--allow-writes lets trials do so"
 
 

@@ -2,6 +2,7 @@
 
 import shlex
 import shutil
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
@@ -17,6 +18,7 @@ from stepscope.measure.isolation import (
     CACHES_FOLDER,
     check_denied,
     check_writes,
+    choose_wall,
     isolated,
     make_temporary,
 )
@@ -28,20 +30,28 @@ from stepscope.measure.scratch_copy import (
     renew_scratch,
 )
 from stepscope.measure.source_diff import apply_diff
-from stepscope.measure.trial.folder import OUTPUT_FILE, last_output_line, read_trial, tidy_folder
+from stepscope.measure.trial.ending import keep_ending
+from stepscope.measure.trial.folder import (
+    ERRORS_FILE,
+    OUTPUT_FILE,
+    join_output,
+    last_output_line,
+    read_trial,
+    tidy_folder,
+)
 from stepscope.measure.trial.host import TrialHost
 from stepscope.measure.trial.record import Trial, TrialRequest
 from stepscope.measure.trial.status import limit_s, wall_seconds
-from stepscope.probe.guard import native
 from stepscope.record.errors import BrokenRun, UsageError
 from stepscope.record.facts import EnvironFact, ProcessFact
 from stepscope.record.privacy import masked_arguments
-from stepscope.record.probe_options import ProbeOptions, WriteGuard
+from stepscope.record.probe_options import ProbeOptions, Wall, WriteGuard
 from stepscope.record.trial import TrialReason, TrialStatus
 from stepscope.store.json_lines import read_facts
 
 TRIALS, SCRATCH = "trials", "scratch"
 _WINDOW, _STACKS = 6, 2  # steps
+_COARSE_NS = 20_000_000  # by how much times of files may lag behind the clock
 _HARMLESS = (
     *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PYTORCH_NVML_BASED_CUDA_CHECK"),
     *("HF_", "TRANSFORMERS_", "TOKENIZERS_", "WANDB_", "PL_", "LIGHTNING_"),
@@ -68,8 +78,10 @@ class TrialRunner:
         cwd: Path,
         host: TrialHost,
         allow_writes: bool = False,
+        unguarded: bool = False,
         done: int = 0,
     ) -> None:
+        """Raises UsageError where nothing keeps trials from the user's files."""
         self.baseline: Trial | None = None
         self.forking = True
         """Whether trials may be started by a process that has imported torch."""
@@ -78,6 +90,7 @@ class TrialRunner:
         self._cwd = cwd.resolve()
         self._host = host
         self._allow_writes = allow_writes
+        self._wall = choose_wall(allow_writes, unguarded)
         self._number = done
         self._kept: Scratch | None = None
         self._tmp: Path | None = None
@@ -135,13 +148,18 @@ class TrialRunner:
                 return failed(TrialReason.PATCH_REFUSED, str(problem))
         self._tmp = self._tmp or make_temporary()
         refuse = not self._allow_writes
-        with isolated(self._folder, folder, self._tmp, scratch, refuse) as (variables, guard):
+        begun_ns = time.time_ns() - _COARSE_NS
+        isolation = isolated(self._folder, folder, self._tmp, scratch, refuse, self._wall)
+        with isolation as (variables, guard):
             outcome = self._run(request, folder, scratch, variables, guard, warm)
+        if request.proof:
+            keep_ending(folder, folder / OUTPUT_FILE, scratch.folder, begun_ns)
+        join_output(folder)
         if outcome.end_signal is not None:
             raise KeyboardInterrupt
         if refuse:
-            # Under Landlock no trial can have changed them: then it was somebody else.
-            changed = [] if native.landlock_available() else scratch.changed()
+            # Behind a wall no trial can have changed them: then it was somebody else.
+            changed = scratch.changed() if self._wall is Wall.NONE else []
             check_writes(read_facts(folder / "facts.jsonl"), changed, self._cwd)
             if outcome.exit_code != 0:
                 check_denied(last_output_line(folder), scratch.folder)
@@ -161,7 +179,7 @@ class TrialRunner:
         if self._tmp is not None:
             shutil.rmtree(self._tmp, ignore_errors=True)
             self._tmp = None
-        shutil.rmtree(self._folder / CACHES_FOLDER, ignore_errors=True)
+        remove_scratch(self._folder / CACHES_FOLDER)
         if self._kept is not None:
             remove_scratch(self._kept.root)
             self._kept = None
@@ -196,6 +214,7 @@ class TrialRunner:
             variables={**variables, **self._host.variables, **by_fixes},
             cwd=scratch.folder,
             output=folder / OUTPUT_FILE,
+            errors=folder / ERRORS_FILE,
             warm=warm,
         )
         options = ProbeOptions(

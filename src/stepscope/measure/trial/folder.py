@@ -4,6 +4,7 @@ and everything read into the trial's record."""
 import gzip
 import json
 import os
+import shutil
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from stepscope.measure.speed import (
     read_loader_timing,
     steady_speed,
 )
+from stepscope.measure.trial.ending import PRINTED_FILE, SAVED_FILE
 from stepscope.measure.trial.record import ProofRecord, Trial, TrialRequest
 from stepscope.measure.trial.status import classify_trial, wall_seconds
 from stepscope.record.facts import Facts, ProofFact
@@ -35,7 +37,7 @@ from stepscope.stats.stability import why_unstable
 from stepscope.store.json_lines import read_facts
 from stepscope.store.table import read_table
 
-OUTPUT_FILE = "output.txt"
+OUTPUT_FILE, ERRORS_FILE = "output.txt", "errors.txt"
 _TAIL = 1 << 20
 _LONGEST = 300
 
@@ -52,6 +54,15 @@ def tidy_folder(folder: Path, scratch: Path, original: Path) -> None:
         if renamed != content:
             path.write_bytes(gzip.compress(renamed, compresslevel=5))
     tidy_output(folder / OUTPUT_FILE)
+    tidy_output(folder / PRINTED_FILE)
+
+
+def join_output(folder: Path) -> None:
+    """Put what the program wrote to stderr after what it printed. Raises OSError on a full disk."""
+    errors = folder / ERRORS_FILE
+    with open(errors, "rb") as said, open(folder / OUTPUT_FILE, "ab") as output:
+        shutil.copyfileobj(said, output)
+    errors.unlink()
 
 
 def tidy_output(path: Path) -> None:
@@ -159,6 +170,7 @@ def _proof(rows: Rows, steps: Steps, facts: Facts, folder: Path) -> ProofRecord:
         loads=tuple(last.loads),
         batches=tuple(last.batches or ()),
         outputs=OUTPUTS_FILE if (folder / OUTPUTS_FILE).is_file() else None,
+        ending=(folder / SAVED_FILE).is_file(),
     )
 
 

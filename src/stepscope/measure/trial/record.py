@@ -52,6 +52,8 @@ class ProofRecord(Struct, frozen=True, omit_defaults=True):
     batches: tuple[int | None, ...] = ()
     """A checksum of each batch, where random draws follow from the batch alone."""
     outputs: str | None = None  # the file with outputs of an inference program
+    ending: bool = False
+    """Whether its folder tells what it ended with, after these steps: see `trial.ending`."""
 
 
 class Trial(Struct, frozen=True, rename={"request": "ask", "fix": "blame"}):

@@ -9,7 +9,7 @@ from stepscope.measure.speed import FEWEST_STEADY
 from stepscope.measure.trial.record import Trial, TrialRequest
 from stepscope.record.fix import EPOCH_TOO_SMALL, OUT_OF_MEMORY, FixOutcome, FixState
 from stepscope.record.fix_words import reason_words
-from stepscope.record.out_of_memory import says_out_of_memory
+from stepscope.record.problems import says_out_of_memory
 from stepscope.record.trial import TrialReason, TrialStatus
 
 Document = Mapping[str, Any]

@@ -8,20 +8,22 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from errno import ENOENT
 from functools import partial
 from pathlib import Path
 from threading import local
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
-from stepscope.probe.guard import native
 from stepscope.probe.guard.native import silence_trackers, watch_native_writers
+from stepscope.probe.guard.walls import enter_wall
 from stepscope.probe.guard.zone import WriteZone, import_from_scratch, real_path, resolve_in_scratch
 from stepscope.probe.patches import ImportWatch
 from stepscope.record.facts import WriteAction, WroteOutsideFact
-from stepscope.record.probe_options import WriteGuard
+from stepscope.record.probe_options import Wall, WriteGuard
 from stepscope.store.json_lines import FactLog
 
+_Result = TypeVar("_Result")
 _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -35,6 +37,8 @@ class _PathArgument:
     follow: bool = True
     """Whether a link is followed. Folders that are removed must be real, so theirs are, too."""
     needs: str = ""  # "there", "absent": nothing happens otherwise
+    looked_up_late: bool = False
+    """Whether the kernel first says that a file system is read-only, then that nothing is there."""
 
 
 _WRITE = _PathArgument(WriteAction.WRITE)
@@ -52,11 +56,11 @@ _WRITE_EVENTS: dict[str, tuple[_PathArgument, ...]] = {
     "os.removexattr": _change(),
     "os.truncate": (_PathArgument(WriteAction.WRITE, needs="there"),),
     "os.mkdir": (_PathArgument(WriteAction.CREATE, 0, 2, follow=False, needs="absent"),),
-    "os.remove": (_PathArgument(WriteAction.DELETE, 0, 1, follow=False, needs="there"),),
-    "os.rmdir": (_PathArgument(WriteAction.DELETE, 0, 1, needs="there"),),
+    "os.remove": (_PathArgument(WriteAction.DELETE, 0, 1, False, "there", looked_up_late=True),),
+    "os.rmdir": (_PathArgument(WriteAction.DELETE, 0, 1, True, "there", looked_up_late=True),),
     "shutil.rmtree": (_PathArgument(WriteAction.DELETE, 0, 1, needs="there"),),
     "os.rename": (
-        _PathArgument(WriteAction.RENAME, 0, 2, follow=False, needs="there"),
+        _PathArgument(WriteAction.RENAME, 0, 2, False, "there", looked_up_late=True),
         _PathArgument(WriteAction.WRITE, 1, 3, follow=False),
     ),
     "os.link": (
@@ -89,12 +93,14 @@ _MOST_NOTED = 1_000
 
 
 def install_guard(guard: WriteGuard, folder: str, watch: ImportWatch) -> None:
-    """Guard this process and its children from here on; `folder` is the run's."""
-    zone = WriteZone(guard.scratch, guard.original, (*guard.allowed, folder))
+    """Guard this process and its children from here on; `folder` is the run's. Raises OSError
+    where the wall cannot be put up."""
+    allowed = (*guard.allowed, folder)
+    zone = WriteZone(guard.scratch, guard.original, allowed, guard.stand_ins)
     import_from_scratch(zone)
     resolve_in_scratch(zone)
-    sealed = guard.refuse and native.restrict_writes(zone.folders)
-    watcher = _WriteWatcher(zone, Path(folder), guard.refuse, sealed)
+    enter_wall(guard.wall, zone.folders)
+    watcher = _WriteWatcher(zone, Path(folder), guard.refuse, guard.wall)
     os.register_at_fork(after_in_child=zone.forked)
     watch_native_writers(watch, watcher.writes)
     silence_trackers(watch, watcher.sends)
@@ -119,11 +125,11 @@ def install_guard(guard: WriteGuard, folder: str, watch: ImportWatch) -> None:
 class _WriteWatcher:
     """What is done about each kind of event. Its own faults never reach the program."""
 
-    def __init__(self, zone: WriteZone, folder: Path, refuse: bool, sealed: bool) -> None:
+    def __init__(self, zone: WriteZone, folder: Path, refuse: bool, wall: Wall) -> None:
         self._zone = zone
         self._folder = folder
         self._refuse = refuse
-        self._sealed = sealed
+        self._wall = wall
         self._noted: set[str] = set()
         self._pid = os.getpid()
         self._own = local()  # has `busy` set in a thread while it is the guard itself that writes
@@ -138,7 +144,8 @@ class _WriteWatcher:
 
     def event(self, targets: tuple[_PathArgument, ...], arguments: tuple[Any, ...]) -> None:
         for target in targets:
-            self._quietly(self._change, target, arguments)
+            if (missing := self._quietly(self._change, target, arguments)) is not None:
+                raise missing
 
     def writes(self, path: Any, keep: bool) -> None:
         self._quietly(self._settle, _WRITE, path, True, keep)
@@ -164,14 +171,14 @@ class _WriteWatcher:
     def connects(self, arguments: tuple[Any, ...]) -> None:
         self._quietly(self._connect, arguments[0])
 
-    def _quietly(self, function: Callable[..., Any], *arguments: Any) -> None:
+    def _quietly(self, function: Callable[..., _Result], *arguments: Any) -> _Result | None:
         if getattr(self._own, "busy", False):
-            return
+            return None
         self._own.busy = True
         try:
-            function(*arguments)
+            return function(*arguments)
         except Exception:
-            pass  # a path that cannot be followed fails in the program as it would without us
+            return None  # a path that cannot be followed fails in the program as without us
         finally:
             self._own.busy = False
 
@@ -181,20 +188,28 @@ class _WriteWatcher:
         path, zone = _sqlite_path(given), self._zone
         if path is None:
             return
-        if self._sealed and os.path.exists(path) and not zone.contains(real_path(path)):
+        sealed = self._wall is not Wall.NONE
+        if sealed and os.path.exists(path) and not zone.contains(real_path(path)):
             large = os.stat(path).st_size > _SMALL_BYTES
             if large or not zone.contains(os.path.abspath(path)):
                 return
         self._settle(_WRITE, path, follow=True, keep=True)
 
-    def _change(self, target: _PathArgument, arguments: tuple[Any, ...]) -> None:
+    def _change(
+        self, target: _PathArgument, arguments: tuple[Any, ...]
+    ) -> FileNotFoundError | None:
+        """The error that the program is to get; None: what the kernel says."""
         path = arguments[target.place]
         if isinstance(path, int):
-            return  # of a file opened before
+            return None  # of a file opened before
         folder = None if target.relative_to is None else arguments[target.relative_to]
         if isinstance(folder, int) and folder >= 0:
             path = os.path.join(os.readlink(f"/proc/self/fd/{folder}"), os.fsdecode(path))
+        late = target.looked_up_late and self._wall is Wall.NAMESPACES
+        if late and not os.path.lexists(path):
+            return FileNotFoundError(ENOENT, os.strerror(ENOENT), arguments[target.place])
         self._settle(target, path, target.follow, keep=True)
+        return None
 
     def _settle(self, target: _PathArgument, given: Any, follow: bool, keep: bool) -> None:
         path = os.fsdecode(given)

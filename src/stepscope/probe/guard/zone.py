@@ -38,14 +38,22 @@ real_path = os.path.realpath  # as it is before the guard changes it
 _LEVELS = 3  # so many folders above the working directory have stand-ins at most
 _LARGEST_COPY = 8 << 30
 _SPARE_BYTES = 1 << 30  # what copies must leave free on the disk
-_DEVICES = ("/dev", real_path("/dev/shm"), "/proc")
+_SHARED_MEMORY = real_path("/dev/shm")
+_DEVICES = ("/dev", _SHARED_MEMORY, "/proc")
 _MOST_UNFOLDED = 50_000
 
 
 class WriteZone:
     """The scratch copy, in which links to the user's files are not written through."""
 
-    def __init__(self, scratch: str, original: str, allowed: Iterable[str]) -> None:
+    def __init__(
+        self,
+        scratch: str,
+        original: str,
+        allowed: Iterable[str],
+        stand_ins: Iterable[tuple[str, str]] = (),
+    ) -> None:
+        """`stand_ins`: folders of links, each with the one of the user's that it stands for."""
         self.scratch = real_path(scratch)
         self.original = real_path(original)
         self.folders = [self.scratch, *map(real_path, allowed)]
@@ -56,9 +64,16 @@ class WriteZone:
             if own == "/" or os.path.basename(copy) != os.path.basename(own):
                 break
             self._pairs.append((os.path.dirname(copy), os.path.dirname(own)))
+        self._shared = _names(_SHARED_MEMORY)
+        """What is not the program's in shared memory."""
         highest = self._pairs[-1][0]
-        self._root = highest if self.contains(highest) else self.scratch
-        """Below it links are ours to replace."""
+        root = highest if self.contains(highest) else self.scratch
+        caches = [(real_path(copy), real_path(own)) for copy, own in stand_ins]
+        self.copies = [(self.scratch, self.original), *caches]
+        """The working directory and caches of the user's, as the program is to know them."""
+        self._pairs += caches
+        self._roots = [root, *(copy for copy, _ in caches)]
+        """Below them links are ours to replace."""
         self._lock = Lock()
 
     def forked(self) -> None:
@@ -67,7 +82,12 @@ class WriteZone:
 
     def contains(self, path: str) -> bool:
         """Whether a path without links may be written."""
-        return any(_is_under(path, each) for each in (*self.folders, *_DEVICES))
+        devices = () if self._is_shared(path) else _DEVICES
+        return any(_is_under(path, each) for each in (*self.folders, *devices))
+
+    def _is_shared(self, path: str) -> bool:
+        inside = path.removeprefix(_SHARED_MEMORY + "/")
+        return inside != path and inside.partition("/")[0] in self._shared
 
     def settle(self, path: str, follow: bool = True, keep: bool = True) -> str | None:
         """Make sure that a write to `path` stays inside: links on the way become real. `follow`:
@@ -88,8 +108,8 @@ class WriteZone:
                 return self._outside(os.path.join(there, *parts[place + 1 :]))
             if not is_link or (last and not follow):
                 here = there
-            elif _is_under(here, self._root) and not self.contains(real := real_path(there)):
-                if not self._replace(there, real, keep):
+            elif (root := self._root_of(here)) and not self.contains(real := real_path(there)):
+                if not self._replace(there, real, keep, root):
                     return real
                 here = there
             else:
@@ -112,7 +132,7 @@ class WriteZone:
                 elif self._is_linked_data(path):
                     real = os.readlink(path)
                     left -= len(os.listdir(real))
-                    if left > 0 and self._replace(path, real, keep=True):
+                    if left > 0 and self._replace(path, real, True, self.scratch):
                         folders.append(path)
 
     def users(self, path: str) -> str:
@@ -136,11 +156,15 @@ class WriteZone:
         path = os.path.normpath(path)
         return None if self.contains(path) else path
 
-    def _replace(self, link: str, real: str, keep: bool) -> bool:
-        """Put a real folder or file in the place of a link; False where that cannot be."""
+    def _root_of(self, folder: str) -> str | None:
+        return next((root for root in self._roots if _is_under(folder, root)), None)
+
+    def _replace(self, link: str, real: str, keep: bool, root: str) -> bool:
+        """Put a real folder or file in the place of a link below `root`; False where that cannot
+        be."""
         try:
             with self._lock:
-                handle = os.open(self._root, os.O_RDONLY | os.O_CLOEXEC)
+                handle = os.open(root, os.O_RDONLY | os.O_CLOEXEC)
                 try:
                     fcntl.flock(handle, fcntl.LOCK_EX)  # one process at a time
                     # Another may have done it meanwhile.
@@ -164,14 +188,22 @@ class WriteZone:
         largest = min(_LARGEST_COPY, shutil.disk_usage(self.scratch).free - _SPARE_BYTES)
         if not stat.S_ISREG(found.st_mode) or (keep and found.st_size > largest):
             return False
+        mode = stat.S_IMODE(found.st_mode)  # from the start: a wall may keep it from changing
+        os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode | 0o200))
         if keep:
             shutil.copyfile(real, fresh)
             shutil.copystat(real, fresh)
         else:
-            os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-            os.chmod(fresh, stat.S_IMODE(found.st_mode))
+            os.chmod(fresh, mode)
         os.replace(fresh, link)
         return True
+
+
+def _names(folder: str) -> frozenset[str]:
+    try:
+        return frozenset(os.listdir(folder))
+    except OSError:
+        return frozenset()
 
 
 def _is_under(path: str, folder: str) -> bool:
@@ -186,10 +218,11 @@ def resolve_in_scratch(zone: WriteZone) -> None:
     @functools.wraps(resolved)
     def realpath(filename: Any, **strict: Any) -> Any:
         found = resolved(filename, **strict)
-        if isinstance(found, str) and _is_under(found, zone.original):
-            given = os.path.abspath(os.fspath(filename))
-            if _is_under(given, zone.scratch):
-                return os.path.normpath(zone.scratch + found[len(zone.original) :])
+        if not isinstance(found, str):
+            return found
+        for copy, own in zone.copies:
+            if _is_under(found, own) and _is_under(os.path.abspath(os.fspath(filename)), copy):
+                return os.path.normpath(copy + found[len(own) :])
         return found
 
     Patches().set(os.path, "realpath", realpath)
