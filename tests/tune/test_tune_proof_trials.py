@@ -10,6 +10,8 @@ import torch
 from msgspec.structs import replace
 from tiny_training import How, train
 
+from stepscope.measure.trial.ending import Ending
+from stepscope.measure.trial.printed import read_printed
 from stepscope.measure.trial.record import ProofRecord, Trial, TrialRequest
 from stepscope.record.fix import (
     Applied,
@@ -244,6 +246,26 @@ def test_inference_is_proven_by_its_outputs() -> None:
     checked = prove(machine, ("compile",), "numeric", steps=STEPS, outputs=outputs)
     assert (checked.state, len(checked.trials)) == ("matches", 3)
     assert checked.numbers["output_limit"] == pytest.approx(0.004)
+
+
+def test_inference_that_prints_something_else_is_told_from_a_baseline_that_does() -> None:
+    kept = ProofRecord(outputs="outputs.npz", ending=True)
+
+    def proven(printed: Callable[[Trial], str]) -> tuple[str, int]:
+        machine = Machine(lambda trial: replace(trial, what="inference", losses=(), proof=kept))
+        proof = prove(
+            machine,
+            ("nosync",),
+            "exact",
+            steps=STEPS,
+            outputs=lambda _: {"values_0": np.ones(8)},
+            endings=lambda trial: Ending(printed=read_printed(printed(trial))),
+        )
+        return proof.state, len(proof.trials)
+
+    assert proven(lambda trial: "right 256") == ("identical", 2)
+    assert proven(lambda trial: "right 0" if trial.request.fixes else "right 256") == ("differs", 3)
+    assert proven(lambda trial: f"run {trial.number}, right 256") == ("identical", 3)
 
 
 def test_inference_without_kept_outputs_is_not_proven() -> None:

@@ -30,6 +30,7 @@ class TuneRequest:
     seeds: int = 3  # of the proof
     on: str | None = None  # the device trials run on; None: the program's own choice
     allow_writes: bool = False
+    unguarded: bool = False
     price_per_hour: float | None = None
 
     def settings(self) -> "TuneSettings":
@@ -50,6 +51,7 @@ class TuneSettings(Struct, frozen=True, kw_only=True, omit_defaults=False):
     seeds: int = 3
     on: str | None = None
     allow_writes: bool = False
+    unguarded: bool = False
     program: str = ""
     argv: tuple[str, ...] = ()
     budget_s: float | None = None

@@ -62,7 +62,13 @@ class Tuner:
         self._cwd = cwd
         self._known, host = len(journal.trials), host_named(request.on)
         self._runner = TrialRunner(
-            request.program, folder, cwd, host, request.allow_writes, done=self._known
+            request.program,
+            folder,
+            cwd,
+            host,
+            request.allow_writes,
+            request.unguarded,
+            done=self._known,
         )
         self._run = run_journaled(self._runner, journal)
 
@@ -184,7 +190,7 @@ def open_tune(
     folder = open_tune_folder(out, resume, force, cwd)
     script = None if request.program.module else request.program.target
     asked = msgspec.to_builtins(request.settings())
-    del asked["budget_s"]  # may grow
+    del asked["budget_s"], asked["unguarded"]  # the first may grow, and no trial differs by either
     who = journal_identity(asked, cwd, {**os.environ, **host.variables}, script)
     with open_journal(folder, who) as journal:
         yield Tuner(request, folder, cwd, journal)

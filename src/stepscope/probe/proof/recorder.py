@@ -1,5 +1,6 @@
-"""What a proof compares besides losses: gradient norms, learning rates, loads and, in inference, a
-part of the first outputs. Never waits for the device; None: not known.
+"""What a proof compares besides losses: gradient norms, learning rates, loads, the state at the
+end and, in inference, a part of the first outputs. Never waits for the device before the steps are
+over; None: not known.
 """
 
 import functools
@@ -15,6 +16,7 @@ from torch.optim import optimizer as optimizer_hooks
 from stepscope.probe.core import Core
 from stepscope.probe.patches import Patches
 from stepscope.probe.proof.controls import PerBatchDraws
+from stepscope.probe.proof.state import StateRecorder
 from stepscope.record.facts import OutputsFact, ProblemFact, ProofFact
 from stepscope.record.problems import ProblemKind
 
@@ -143,6 +145,7 @@ class ProofRecorder:
         self._rate: Any = None
         self._steps = 0
         self._norms_wanted = _NORMS
+        self._state = StateRecorder(core)
         self._held = PerBatchDraws(core.options.seed or 0) if core.options.held else None
 
     def install(self, patches: Patches) -> None:
@@ -158,6 +161,7 @@ class ProofRecorder:
             (torch.optim.Optimizer, "load_state_dict"),
         ):
             patches.set(owner, name, self._watched(getattr(owner, name)))
+        self._state.install()
         _OutputRecorder(core).install()
         if self._held is not None:
             self._held.install(patches)
@@ -211,6 +215,7 @@ class ProofRecorder:
         self._rate = None
         if step % _WRITTEN_EVERY == 0:
             self._write()
+        self._state.step_ended(step)
         return step + 1
 
     def _keep(self, value: Any, values: list[float | None], step: int) -> None:

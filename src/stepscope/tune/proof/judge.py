@@ -1,5 +1,5 @@
-"""The judgement on a variant: losses equal bit for bit, losses within rounding, or an inference
-program's outputs."""
+"""The judgement on a variant: losses and what the trials ended with equal bit for bit or within
+rounding, or an inference program's outputs."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite, isnan
@@ -15,6 +15,7 @@ from stepscope.record.errors import BrokenRun
 from stepscope.record.fix import TrainingChange
 from stepscope.record.proof import Because, Proof, ProofReason, ProofState
 from stepscope.tune.proof.effects import RoundingLimits, early_limits, rounding_limits
+from stepscope.tune.proof.endings import EndComparison, Endings
 from stepscope.tune.proof.first_steps import (
     check_first_loss,
     check_norms,
@@ -78,11 +79,12 @@ def judge_numeric(
     *,
     draws: bool = False,
     more: bool = False,
+    endings: Endings | None = None,
 ) -> Proof:
     """Trials are paired by seed; `dtype` is the coarsest arithmetic, and what the control's
     weights were rounded to. With `draws` random numbers differ too: steps cannot be held against
     each other, so the means over steps and seeds are, and there is no control. `more` seeds are
-    to come: only what is far out is called different yet."""
+    to come: only what is far out is called different yet. `endings` tells how trials ended."""
     side = pair_losses(base, () if draws else control, variant)
     if not side.seeds:
         return not_proven(ProofReason.NO_SEED)
@@ -111,10 +113,35 @@ def judge_numeric(
     state = ProofState.DIFFERS
     if reason is None:
         state, reason = _judge_means(side, limit, update_size(ours), numbers)
-    covered, missing = coverage([*ours, *theirs])
-    used = tuple(sorted({trial.number for trial in (*ours, *theirs, *checks)}))
+    end = EndComparison()
+    if state is not ProofState.DIFFERS and not more and endings is not None:
+        end = endings.compare_numeric(ours, checks, theirs, limit, dtype)
+        if end.because is not None:
+            state, reason = ProofState.DIFFERS, end.because
+    used = [*ours, *theirs, *checks]
+    proof = _proof(state, reason, side.made, len(side.seeds), used, [*ours, *theirs], end)
+    return replace(proof, numbers=numbers, by_means=draws)
+
+
+def _proof(
+    state: ProofState,
+    because: Because | None,
+    steps: int,
+    seeds: int,
+    used: Trials,
+    compared: Trials,
+    end: EndComparison,
+) -> Proof:
+    covered, missing = coverage(compared)
     return Proof(
-        state, reason, side.made, len(side.seeds), numbers, covered, missing, used, by_means=draws
+        state,
+        because,
+        steps,
+        seeds,
+        covered=covered,
+        not_covered=(*missing, *end.missing),
+        ends=end.compared,
+        trials=tuple(sorted({trial.number for trial in used})),
     )
 
 
@@ -191,14 +218,20 @@ def _judge_means(
 
 
 def judge_exact(
-    base: Trials, variant: Trials, dtype: str = "float32", *, more: bool = False
+    base: Trials,
+    variant: Trials,
+    dtype: str = "float32",
+    *,
+    more: bool = False,
+    endings: Endings | None = None,
 ) -> Proof:
     """Every trial of the variant against those of the baseline with its seed.
 
     A baseline that does not repeat itself, as on a GPU that adds in any order, cannot be asked
     of bits: then the variant is judged as a change of rounding (to `dtype`, the program's own),
     the baseline's second trials being the control. With one trial of a seed that stays open.
-    `more` seeds are to come.
+    `more` seeds are to come. `endings` tells how trials ended; what of it the baseline does not
+    repeat is not compared.
     """
     ours, theirs = _by_seed(base), _by_seed(variant)
     seeds = [seed for seed in ours if seed in theirs]
@@ -211,18 +244,20 @@ def judge_exact(
     steps = min(min(len(a.losses), len(b.losses)) for a, b in pairs)
     found = next((why for a, b in pairs if (why := _first_difference(a, b))), None)
     repeats = [(ours[seed][0], again) for seed in seeds for again in ours[seed][1:]]
+    end = EndComparison()
+    if found is None and endings is not None:
+        end = endings.compare_exact(pairs, repeats)
+        found = end.because
     if found is None:
         state = ProofState.IDENTICAL
     elif not repeats:
         state = ProofState.UNCLEAR
-    elif all(_first_difference(a, b) is None for a, b in repeats):
+    elif found is end.because or all(_first_difference(a, b) is None for a, b in repeats):
         state = ProofState.DIFFERS
     else:
-        first = [a for a, _ in repeats]
-        return judge_numeric(first, [b for _, b in repeats], variant, dtype, more=more)
-    covered, missing = coverage(used)
-    numbers = tuple(sorted({trial.number for trial in used}))
-    proof = Proof(state, found, steps, len(seeds), {}, covered, missing, numbers)
+        first, again = [a for a, _ in repeats], [b for _, b in repeats]
+        return judge_numeric(first, again, variant, dtype, more=more, endings=endings)
+    proof = _proof(state, found, steps, len(seeds), used, used, end)
     return replace(proof, baseline_repeats=state is not ProofState.UNCLEAR)
 
 

@@ -3,12 +3,15 @@ reject."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace as replace_fields
 
 from stepscope.fixes.base import FixKind
+from stepscope.measure.trial.ending import Ending
 from stepscope.measure.trial.record import RunTrial, Trial, TrialRequest, Trials
+from stepscope.record.kinds import EndPart
 from stepscope.record.proof import Because, Proof, ProofReason, ProofState
 from stepscope.record.trial import TrialStatus
 from stepscope.tune.proof.effects import (
@@ -18,6 +21,7 @@ from stepscope.tune.proof.effects import (
     observed_kind,
     same_batches,
 )
+from stepscope.tune.proof.endings import Endings
 from stepscope.tune.proof.judge import (
     Outputs,
     judge_exact,
@@ -37,7 +41,8 @@ class _ProofEnded(Exception):  # noqa: N818
 
 
 class _ReusedTrials:
-    """Answers equal requests by known trials, and shorter ones by their first steps."""
+    """Answers equal requests by known trials, shorter ones by the first steps of the shortest that
+    has enough: only a trial that ends there tells how it ended."""
 
     def __init__(self, run: RunTrial, known: Trials) -> None:
         self._run = run
@@ -48,13 +53,18 @@ class _ReusedTrials:
 
     def __call__(self, request: TrialRequest) -> Trial:
         kept = self._known.get(replace_fields(request, steps=0).key(), [])
-        trial = next((one for one in kept if one.request.steps >= request.steps), None)
+        enough = (one for one in kept if one.request.steps >= request.steps)
+        trial = min(enough, key=lambda one: one.request.steps, default=None)
         if trial is None:
             return self._run(request)
         kept.remove(trial)
         steps = min(trial.steps, request.steps)
-        short = tuple(step for step in trial.proof.short_batches if step <= steps)
-        proof = replace_fields(trial.proof, rates=trial.proof.rates[:steps], short_batches=short)
+        proof = replace_fields(
+            trial.proof,
+            rates=trial.proof.rates[:steps],
+            short_batches=tuple(step for step in trial.proof.short_batches if step <= steps),
+            ending=trial.proof.ending and trial.steps <= steps,
+        )
         losses = trial.losses[:steps]
         return replace_fields(trial, request=request, steps=steps, losses=losses, proof=proof)
 
@@ -66,6 +76,7 @@ class _Case:
     trials: _ReusedTrials
     request: TrialRequest  # the baseline's, with seed 0
     fixes: tuple[str, ...]
+    endings: Endings
 
     def with_draws_per_batch(self) -> "_Case":
         """The same with random draws that follow from each batch."""
@@ -92,8 +103,8 @@ _MORE: Final = 2  # seeds where there is no control, and only seeds tell the spr
 
 def _prove_exact(case: _Case, first: Trial, other: Trial, seeds: int, own: str) -> Proof:
     """Two trials where bits agree; a third where not, which shows whether the baseline repeats."""
-    ours, theirs = [first], [other]
-    proof = judge_exact(ours, theirs, own)
+    ours, theirs, endings = [first], [other], case.endings
+    proof = judge_exact(ours, theirs, own, endings=endings)
     if proof.state is not ProofState.UNCLEAR:
         return proof
     for seed in range(seeds):
@@ -101,8 +112,8 @@ def _prove_exact(case: _Case, first: Trial, other: Trial, seeds: int, own: str) 
             ours.append(case.base(seed))
             theirs.append(case.variant(seed))
         ours.append(case.base(seed))
-        proof = judge_exact(ours, theirs, own, more=seed + 1 < seeds)
-        if proof.state is ProofState.DIFFERS:
+        proof = judge_exact(ours, theirs, own, more=seed + 1 < seeds, endings=endings)
+        if proof.state in (ProofState.DIFFERS, ProofState.IDENTICAL):
             break
     return proof
 
@@ -111,7 +122,12 @@ def _prove_numeric(case: _Case, first: Trial, other: Trial, seeds: int, dtype: s
     """The baseline, the variant and the control of each seed; two trials where bits agree. What
     makes other random draws for its batches is run with draws held to them, so that steps can be
     paired; where its batches differ even so, means must do."""
-    proof = judge_exact([first], [other])
+    endings = case.endings.tensors_only()
+    proof = judge_exact([first], [other], endings=endings)
+    if proof.because is not None and proof.because.part in (EndPart.FILES, EndPart.OUTPUT):
+        proof = judge_exact([first, case.base()], [other], endings=endings)
+        if proof.state is ProofState.DIFFERS:
+            return proof
     if proof.state is not ProofState.IDENTICAL and changes_draws(other):
         if seeds > 1 and not case.request.draws_per_batch:
             case = case.with_draws_per_batch()
@@ -130,7 +146,8 @@ def _paired(case: _Case, first: Trial, other: Trial, seeds: int, dtype: str) -> 
             ours.append(case.base(seed))
             theirs.append(case.variant(seed))
         checks.append(case.base(seed, perturb=dtype))
-        proof = judge_numeric(ours, checks, theirs, dtype, more=seed + 1 < seeds)
+        more = seed + 1 < seeds
+        proof = judge_numeric(ours, checks, theirs, dtype, more=more, endings=case.endings)
         if proof.state is ProofState.DIFFERS:
             break
     if proof.state is not ProofState.DIFFERS or not may_change_draws(case.fixes):
@@ -146,11 +163,12 @@ def _paired(case: _Case, first: Trial, other: Trial, seeds: int, dtype: str) -> 
 def _by_means(case: _Case, ours: list[Trial], theirs: list[Trial], seeds: int, dtype: str) -> Proof:
     """Of what draws other random numbers: no step can be paired, so more seeds and no control. One
     seed only is asked for where the proof of a whole ladder is still to come."""
-    proof = judge_numeric(ours, (), theirs, dtype, draws=True)
+    judge = partial(judge_numeric, dtype=dtype, draws=True, endings=case.endings)
+    proof = judge(ours, (), theirs)
     for seed in range(len(ours), seeds + _MORE if seeds > 1 else 1):
         ours.append(case.base(seed))
         theirs.append(case.variant(seed))
-        proof = judge_numeric(ours, (), theirs, dtype, draws=True)
+        proof = judge(ours, (), theirs)
         if seed + 1 >= seeds and proof.state is ProofState.DIFFERS:
             break
     return proof
@@ -164,7 +182,8 @@ def _prove_outputs(
     dtype: str,
     exact: bool,
 ) -> Proof:
-    """Two trials; a control where outputs are further apart than the dtype alone explains."""
+    """Two trials; a control where outputs are further apart than the dtype alone explains, and for
+    exact fixes a third where they print or save something else."""
     if outputs is None or not (first.proof.outputs and other.proof.outputs):
         return not_proven(ProofReason.NO_OUTPUTS)
     ours, theirs, used = outputs(first), outputs(other), [first.number, other.number]
@@ -174,6 +193,14 @@ def _prove_outputs(
         used.append(check.number)
         if check.proof.outputs:
             proof = judge_outputs(ours, theirs, dtype, control=outputs(check))
+    if exact and proof.state is ProofState.IDENTICAL:
+        end = case.endings.compare_exact([(first, other)], [])
+        if end.because is not None:
+            again = case.base()
+            used.append(again.number)
+            end = case.endings.compare_exact([(first, other)], [(first, again)])
+        state = proof.state if end.because is None else ProofState.DIFFERS
+        proof = replace_fields(proof, state=state, because=end.because, ends=end.compared)
     return replace_fields(proof, trials=tuple(used))
 
 
@@ -191,18 +218,22 @@ def prove(
     known: Trials = (),
     own: str = "float32",
     outputs: Callable[[Trial], Outputs] | None = None,
+    endings: Callable[[Trial], Ending] | None = None,
 ) -> Proof:
     """Whether the program with `fixes` does what it does with `base_fixes` alone.
 
     `kind` is the least exact of the fixes; what the trials say of themselves counts if it is less
     so. `known` are trials made before, used in place of equal requests. `own` is the coarsest
-    arithmetic of the program itself. `outputs` reads what an inference trial kept.
+    arithmetic of the program itself. `outputs` reads what an inference trial kept, `endings` what
+    any trial ended with.
     """
     changes = Proof(ProofState.CHANGES, changes=training_changes(fixes))
     if kind == FixKind.SEMANTIC:
         return changes
     request = TrialRequest(tuple(base_fixes), steps=steps, proof=True)
-    case = _Case(_ReusedTrials(run, known), request, tuple(fixes))
+    repeated = [one for one in known if one.request.fixes == request.fixes]
+    ends = Endings() if endings is None else Endings(endings, repeated)
+    case = _Case(_ReusedTrials(run, known), request, tuple(fixes), ends)
     if seeds > 1 and any(changes_draws(one) for one in known if one.request.fixes == case.fixes):
         case = case.with_draws_per_batch()
     dtype = coarsest_rounding((*fixes, *base_fixes), own)

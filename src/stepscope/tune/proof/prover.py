@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from stepscope.measure.trial.ending import Ending, read_ending
 from stepscope.measure.trial.pool import CONFIRM_PAIRS, Budget, Fixes, TrialPool
 from stepscope.measure.trial.record import ROUNDING_DTYPES, Trial, TrialRequest, Trials
 from stepscope.record.proof import Proof, ProofState
@@ -63,6 +64,7 @@ class Prover:
     epoch: int | None  # its steps; None: not known
     _made: list[Trial] = field(default_factory=list)  # besides those of the search
     _before: int | None = None  # so many of them were made during the search
+    _endings: dict[int, Ending] = field(default_factory=dict)
 
     def rung(self, fixes: Fixes, kind: str, trials: Trials) -> Proof:
         """One seed, by trials that were made for speed where they serve: it may reject."""
@@ -78,6 +80,7 @@ class Prover:
         steps, seeds = self._extent(later_s)
         if not self._confirms(fixes, kind, steps, seeds):
             steps, seeds = self._extent(later_s + pool.confirming_s(fixes))
+        steps = self._where_trials_ended(fixes, kind, steps)
         if seeds == 1:
             proof = self.rung(fixes, kind, pool.trials(fixes))
             return replace(proof, budget_exhausted=proof.state is ProofState.UNCLEAR)
@@ -99,6 +102,16 @@ class Prover:
             and not (one.request.perturb or one.request.draws_per_batch)
             and one.steps >= self.pool.steps_of(fixes)
         ]
+
+    def _where_trials_ended(self, fixes: Fixes, kind: str, steps: int) -> int:
+        """As many steps as trials with the fixes have made already, where these are enough: only
+        there do they tell how they ended. Not for fixes that need further seeds, nor where the
+        budget does not hold a trial of the baseline that long."""
+        made = [one.request.steps for one in self.pool.trials(fixes) if one.proof.ending]
+        count = min((one for one in made if one >= steps), default=steps)
+        step_s, start_s = _costs(self.pool.trials(())[0])
+        fits = start_s + count * step_s <= self.budget.left - self.pool.confirming_s(fixes)
+        return count if kind == "exact" and fits else steps
 
     def _extent(self, later_s: float) -> tuple[int, int]:
         """Steps and seeds, where so much of the budget is for something else."""
@@ -136,7 +149,13 @@ class Prover:
             known=[*self.pool.trials(()), *trials, *self._made],
             own=self.own,
             outputs=lambda trial: read_outputs(self.folder_of(trial.number)),
+            endings=self._ending,
         )
+
+    def _ending(self, trial: Trial) -> Ending:
+        if trial.number not in self._endings:
+            self._endings[trial.number] = read_ending(self.folder_of(trial.number))
+        return self._endings[trial.number]
 
 
 def prove_ladder(ladder: Ladder, prover: Prover) -> Proof | None:

@@ -1,0 +1,224 @@
+"""How trials ended, held against each other: state, output and saved files. Only what trials of
+the baseline agree in counts.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from math import inf, isfinite, sqrt
+from typing import Final, NamedTuple
+
+from stepscope.measure.trial.ending import PICKLE, Ending
+from stepscope.measure.trial.printed import Place
+from stepscope.measure.trial.record import Trial, Trials
+from stepscope.record.facts import TensorState
+from stepscope.record.kinds import EndPart
+from stepscope.record.proof import Because, ProofReason
+from stepscope.tune.proof.effects import RoundingLimits
+
+_Key = tuple[EndPart, str, str | int]
+"""A tensor; a file and a part of it; a form of line and which number of it."""
+_Values = dict[_Key, int | tuple[str, ...]]
+Pairs = Sequence[tuple[Trial, Trial]]
+_TIMES: Final = 4.0  # the limit of gradient norms: a state has gone through all the steps
+
+
+class _Unlike(NamedTuple):
+    """The trials in which something differs, and by how much of its size where that is known."""
+
+    base: Trial
+    variant: Trial
+    share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EndComparison:
+    """What could be compared of how trials ended, what could not, and how they differ."""
+
+    compared: tuple[EndPart, ...] = ()
+    missing: tuple[EndPart, ...] = ()  # the baseline has it
+    because: Because | None = None
+
+
+@dataclass(frozen=True)
+class Endings:
+    """Reads how trials ended. What trials of the baseline with equal requests, among those `known`
+    from before, do not agree in is never compared."""
+
+    read: Callable[[Trial], Ending] = lambda _: Ending()
+    known: Trials = ()
+    objects: bool = True
+    """Whether saved objects are compared besides saved tensors. They also hold the flags of
+    optimizers, which fixes that are not exact may set."""
+
+    def tensors_only(self) -> "Endings":
+        return replace(self, objects=False)
+
+    def compare_exact(self, pairs: Pairs, repeats: Pairs) -> EndComparison:
+        """Bit for bit, each baseline with its variant; `repeats` pair trials of the baseline."""
+        volatile = self._volatile | self._disagreeing(repeats)
+        compared: set[EndPart] = set(EndPart)
+        unlike: dict[_Key, _Unlike] = {}
+        for base, variant in pairs:
+            ours, theirs = self._values(base), self._values(variant)
+            shared = [key for key in ours if key not in volatile and _alike(key, ours, theirs)]
+            compared &= {part for part, *_ in shared}
+            for key in shared:
+                if ours[key] != theirs[key]:
+                    unlike.setdefault(key, _Unlike(base, variant))
+        return self._told([base for base, _ in pairs], compared, unlike)
+
+    def compare_numeric(
+        self, base: Trials, control: Trials, variant: Trials, limit: RoundingLimits, dtype: str
+    ) -> EndComparison:
+        """Within rounding, and counts exactly; what differs must do so in every seed. A trial of
+        each seed, in the same order; `control` is empty where there is none."""
+        if len(base) < 2:
+            return EndComparison()
+        sides = [[self._of(trial).tensors for trial in side] for side in (base, control, variant)]
+        usual = [_usual_sizes(tensors) for tensors in sides[0]]
+        compared: set[EndPart] = set()
+        unlike: dict[_Key, _Unlike] = {}
+        for key in sides[0][0]:
+            if not all(key in tensors for side in sides for tensors in side):
+                continue
+            ours, shown, theirs = ([tensors[key] for tensors in side] for side in sides)
+            if key[0] is EndPart.OPTIMIZER and ours[0].count == 1 and dtype == "float16":
+                continue  # a scaled loss leaves out steps
+            sizes = [size.get(_kind(key), 0.0) for size in usual]
+            share = _share_beyond(ours, shown, theirs, sizes, limit)
+            if share is not None:
+                compared.add(key[0])
+            if share:
+                unlike[*key, 0] = _Unlike(base[0], variant[0], share)
+        numbers = [self._of(trial).printed.numbers for trial in (*base, *control)]
+        others = [self._of(trial).printed.numbers for trial in variant]
+        for place, told in numbers[0].items():
+            same = all(other.get(place) == told for other in numbers)
+            if not same or not self._of(base[0]).printed.is_count(place):
+                continue
+            if all(len(other.get(place, ())) == len(told) for other in others):
+                compared.add(EndPart.OUTPUT)
+                if all(other[place] != told for other in others):
+                    unlike[EndPart.OUTPUT, *place] = _Unlike(base[0], variant[0])
+        return self._told(base, compared, unlike)
+
+    def _of(self, trial: Trial) -> Ending:
+        """Nothing of a trial that did not end where it is compared."""
+        return self.read(trial) if trial.proof.ending else Ending()
+
+    def _values(self, trial: Trial) -> _Values:
+        """Everything that can be compared bit for bit."""
+        ending = self._of(trial)
+        found: _Values = {(*key, 0): one.digest for key, one in ending.tensors.items()}
+        for file, parts in ending.saved.items():
+            kept = {name: one for name, one in parts.items() if self.objects or name != PICKLE}
+            found |= {(EndPart.FILES, file, name): one for name, one in kept.items()}
+        return found | {(EndPart.OUTPUT, *place): v for place, v in ending.printed.numbers.items()}
+
+    @cached_property
+    def _volatile(self) -> set[_Key]:
+        alike: dict[bytes, list[Trial]] = {}
+        for trial in self.known:
+            alike.setdefault(trial.request.key(), []).append(trial)
+        return self._disagreeing([pair for trials in alike.values() for pair in pairwise(trials)])
+
+    def _disagreeing(self, repeats: Pairs) -> set[_Key]:
+        """What only one of two trials has, or what differs in them."""
+        found: set[_Key] = set()
+        for one, again in repeats:
+            ours, theirs = self._values(one), self._values(again)
+            if ours and theirs:
+                known = ours.keys() | theirs.keys()
+                found |= {key for key in known if ours.get(key) != theirs.get(key)}
+        return found
+
+    def _told(
+        self, base: Iterable[Trial], compared: set[EndPart], unlike: Mapping[_Key, _Unlike]
+    ) -> EndComparison:
+        had = {part for trial in base for part, *_ in self._values(trial)}
+        return EndComparison(
+            tuple(part for part in EndPart if part in compared),
+            tuple(part for part in EndPart if part in had - compared),
+            self._because(unlike) if unlike else None,
+        )
+
+    def _because(self, unlike: Mapping[_Key, _Unlike]) -> Because:
+        """What differs first, in the order of the parts."""
+        part = min((key[0] for key in unlike), key=[*EndPart].index)
+        key, found = next((key, one) for key, one in unlike.items() if key[0] is part)
+        name, other = key[1], None
+        if part is EndPart.OUTPUT and isinstance(key[2], int):
+            place: Place = key[1], key[2]
+            theirs, ours = (self._of(trial).printed for trial in (found.variant, found.base))
+            name, other = theirs.lines_apart(place, ours)
+        share = found.share if found.share is not None and isfinite(found.share) else None
+        count = len({key[1] for key in unlike if key[0] is part})
+        return Because(
+            ProofReason.OTHER_ENDING, value=share, count=count, detail=name, part=part, other=other
+        )
+
+
+def _alike(key: _Key, ours: _Values, theirs: _Values) -> bool:
+    """Whether both can be held against each other: a line printed more or less often cannot."""
+    if key not in theirs:
+        return False
+    one, other = ours[key], theirs[key]
+    return isinstance(one, int) or isinstance(other, int) or len(one) == len(other)
+
+
+def _kind(key: tuple[EndPart, str]) -> tuple[EndPart, str]:
+    """What a tensor is whichever layer it belongs to: `bias`, `running_mean`, `exp_avg`."""
+    return key[0], key[1].rpartition(".")[2]
+
+
+def _usual_sizes(
+    tensors: Mapping[tuple[EndPart, str], TensorState],
+) -> dict[tuple[EndPart, str], float]:
+    """The root mean square of all values of a kind."""
+    sums: dict[tuple[EndPart, str], tuple[float, int]] = {}
+    for key, one in tensors.items():
+        if one.norm is not None:
+            square, count = sums.get(_kind(key), (0.0, 0))
+            sums[_kind(key)] = square + one.norm**2, count + one.count
+    return {kind: sqrt(square / count) for kind, (square, count) in sums.items()}
+
+
+def _share_beyond(
+    base: Sequence[TensorState],
+    control: Sequence[TensorState],
+    variant: Sequence[TensorState],
+    usual: Sequence[float],
+    limit: RoundingLimits,
+) -> float | None:
+    """By what share of its size a tensor is off in every seed, if by more than rounding explains;
+    0.0: it is not; None: nothing to tell by. `usual` is the size of a value of its kind."""
+    if base[0].integral:
+        digests = [one.digest for one in base]
+        steady = digests == [one.digest for one in control] or len({*digests}) == 1
+        if not steady:
+            return None
+        pairs = zip(variant, digests, strict=True)
+        return inf if all(one.digest != digest for one, digest in pairs) else 0.0
+    shown = [_distance(*three) for three in zip(base, control, usual, strict=False)]
+    found = [_distance(*three) for three in zip(base, variant, usual, strict=True)]
+    if not shown or None in found or None in shown:
+        return None
+    most = max(one for one in shown if one is not None)
+    least = min(one for one in found if one is not None)
+    return least if least > max(_TIMES * limit.first_norm, limit.growth * most) else 0.0
+
+
+def _distance(base: TensorState, other: TensorState, usual: float) -> float | None:
+    """As a share of the baseline's norm, or of the norm that is usual for its kind if that is more:
+    a bias before a normalisation has gradients of nothing but rounding, which the control rounds
+    far less (10⁸ times was seen). Infinite where the other has values that are no numbers; None
+    where the baseline has such, or is zero."""
+    size = max(base.norm or 0.0, usual * sqrt(base.count))
+    if not size or base.sketch is None:
+        return None
+    if other.sketch is None or len(other.sketch) != len(base.sketch):
+        return inf
+    squares = [(one - two) ** 2 for one, two in zip(base.sketch, other.sketch, strict=True)]
+    return sqrt(sum(squares) / len(squares)) / size
