@@ -78,7 +78,7 @@ class Switch:
         self._check_bare()
 
     def _take_out(self) -> None:
-        saved = [*self.observer._patches._saved, *self.observer._clock._patches._saved]
+        saved = [*self.observer._patches._saved, *self.observer._clock.patches._saved]
         places = dict.fromkeys((owner, name) for owner, name, *_ in saved)
         self._held = [(owner, name, vars(owner).get(name, _ABSENT)) for owner, name in places]
         for owner, name, original, _ in reversed(saved):

@@ -5,6 +5,7 @@ import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
+import torch
 
 from stepscope.probe import device_clock as device_module
 from stepscope.probe.device_clock import DeviceClock
@@ -126,10 +127,10 @@ def device(tmp_path, monkeypatch):
 
 
 def loss(value, kind="cpu"):
+    if kind == "cpu":
+        return torch.tensor(value)
     where = SimpleNamespace(type=kind, index=0)
-    made = SimpleNamespace(device=where, is_cuda=kind == "cuda", is_cpu=kind == "cpu")
-    made.item = lambda: value
-    return made
+    return SimpleNamespace(device=where, is_cuda=kind == "cuda", is_cpu=False)
 
 
 def test_times_land_in_the_columns_of_their_phases(device):

@@ -365,11 +365,25 @@ def test_the_first_thread_that_computes_is_the_one_observed(recorder, phase):
         recorder.wait(7)
         recorder.log.leave(0)
         recorder.end()
-        return begun
+        begun_at.append(begun)
+        done.set()
+        leave.wait()
 
-    assert in_thread(compute) == START + 5
+    begun_at, done, leave = [], threading.Event(), threading.Event()
+    thread = threading.Thread(target=compute)
+    thread.start()
+    done.wait()
+    assert begun_at == [START + 5]
     assert recorder.log.enter(FORWARD) == 0, "the main thread is another one now"
     assert recorder.row() == {"other": 5, Phase(phase).name.lower(): 7}
+    leave.set()
+    thread.join()
+
+
+def test_once_the_observed_thread_has_ended_the_next_one_that_computes_is_observed(recorder):
+    assert in_thread(lambda: recorder.log.enter(FORWARD)) > 0
+    assert recorder.log.enter(DATA_WAIT) == 0
+    assert recorder.log.enter(FORWARD) > 0
 
 
 def test_a_thread_that_computes_later_does_not_take_over(recorder):

@@ -8,7 +8,7 @@ from stepscope.probe import memory_history
 from stepscope.probe.memory_history import MemoryHistory
 from stepscope.probe.program_state import state_bytes, watch_out_of_memory
 from stepscope.record.errors import MissingExtra, UsageError
-from stepscope.record.out_of_memory import is_out_of_memory
+from stepscope.record.problems import is_out_of_memory
 from stepscope.store.memory_lines import CPU_MARKS, CPU_RAW, CUDA_LINES, reduce_memray
 
 torch = pytest.importorskip("torch")
@@ -61,12 +61,9 @@ def test_of_a_sharded_parameter_the_local_part_counts():
         device = torch.device("cpu")
         _local_tensor = torch.zeros(5)
 
-    class Module:
-        def parameters(self):
-            return [Sharded()]
-
-        def buffers(self):
-            return []
+    class Module(nn.Module):
+        def named_parameters(self, prefix="", recurse=True, remove_duplicate=True):
+            yield "weight", Sharded()
 
     assert state_bytes([], [Module()])["cpu"]["parameters"] == 20
 
@@ -197,7 +194,7 @@ import json, sys, torch
 from pathlib import Path
 from stepscope.probe.memory_history import MemoryHistory
 from stepscope.probe.program_state import watch_out_of_memory
-from stepscope.record.out_of_memory import is_out_of_memory
+from stepscope.record.problems import is_out_of_memory
 folder = Path(sys.argv[1])
 facts, kept = [], []
 history = MemoryHistory()

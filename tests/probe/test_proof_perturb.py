@@ -99,6 +99,7 @@ PROGRAM = """
 """
 
 
+@pytest.mark.slow
 def test_only_what_is_trained_is_rounded_once_before_its_first_call(tmp_path):
     base = trial(tmp_path / "base", PROGRAM, seed=0)
     control = trial(tmp_path / "control", PROGRAM, seed=0, perturb="bfloat16")

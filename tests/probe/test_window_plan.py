@@ -28,6 +28,7 @@ class Profiler:
 
     def __init__(self, **asked):
         self.asked = asked
+        self.profiler = SimpleNamespace()
         self.on = False
         self.steps = []
         Profiler.made.append(self)

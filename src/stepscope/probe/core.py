@@ -3,17 +3,22 @@ decides what happens after a step.
 """
 
 import atexit
+import ctypes
 import os
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from threading import get_ident
 from time import monotonic_ns
 from typing import Any
+from weakref import ref
 
 from stepscope.probe.device_clock import DeviceClock
 from stepscope.probe.row_log import BACKWARD, OPTIMIZER, RowLog
 from stepscope.probe.sites import SiteKey, Sites, WaitSite
 from stepscope.probe.step_rule import StepRule
+from stepscope.probe.unseen import unseen_by_program
 from stepscope.probe.window import Window
 from stepscope.record.facts import OptimizerMadeFact, ProblemFact, SiteKind
 from stepscope.record.kinds import HostWait
@@ -27,6 +32,7 @@ NEVER = 1 << 62
 _STEP = int(RowKind.STEP)
 _LOOK_FIRST, _LOOK_EVERY = 64, 16
 _PATIENCE = 3  # steps a program that swallows StopProgram may still make
+_PATIENCE_AT_END = 100  # steps it may make in what `finally` and the like do on its way out
 
 
 _IN_LOOP = {wait: WaitSite(SiteKind.SYNC, wait) for wait in HostWait}
@@ -67,13 +73,17 @@ class Core:
         self.on_end: list[Callable[[], None]] = []
         self.roots: Any = None
         self.optimizer_point: Any = None
-        self.scaler: Any = None
+        self.scaler: ref[Any] | None = None
+        """The loss scaler the program uses, if any."""
         self.param_ids: set[int] = set()
         self.optimizers = 0
         self.skipped_updates = 0
-        self.backward_depth = 0
+        self.in_backward: list[int] = []
+        """The threads that run a backward; one that runs a nested one is there twice."""
         self.backwards = 0
+        self.grads = 0
         self.calls = 0
+        self._elsewhere = _Elsewhere()
         self.delivering = False  # whether a loader has delivered: then samples are counted there
         self.batches = 0
         self.compiles = False
@@ -84,6 +94,7 @@ class Core:
         self._due = self._wake = 0
         self._recording = not self.window.done
         self._stopping = 0
+        self._ends: SystemExit | None = None  # what has ended a thread
 
     def _failed(self, problem: BaseException) -> None:
         """Observing has stopped; said as a fact if that can still be written."""
@@ -144,12 +155,43 @@ class Core:
         self.end_row(RowKind.MARK)
         self._step_ended(self.steps + 1)
 
+    @property
+    def steps_elsewhere(self) -> int:
+        """Steps in threads that are not observed, counted as those of the observed one are."""
+        other = self._elsewhere
+        stepped = sum(rule.count for rule in other.rules.values())
+        if stepped or self.stepping or self._marked:
+            return stepped
+        return other.backwards or (0 if self.backwards else other.calls)
+
+    def optimizer_stepped_elsewhere(self, who: int) -> None:
+        """An optimizer has stepped in a thread that is not observed."""
+        self._elsewhere.rules.setdefault(get_ident(), StepRule()).add(who)
+
+    def called_elsewhere(self) -> None:
+        """A root model has returned in a thread that is not observed."""
+        self._elsewhere.calls += 1
+
+    def backward_ended_elsewhere(self) -> None:
+        """An outermost backward has ended in a thread that is not observed."""
+        if self.optimizer_point.stepped_in_backward():
+            self.optimizer_stepped_elsewhere(IN_BACKWARD)
+        else:
+            self._elsewhere.backwards += 1
+
+    def runs_backward(self) -> bool:
+        """Whether the calling thread is inside a backward: its own, or as a thread of autograd's,
+        which Python's `threading` has not started."""
+        if not self.in_backward:
+            return False
+        return get_ident() in self.in_backward or not _started_by_python()
+
     def called(self, who: int, grad: bool) -> None:
         self.calls += 1
         if grad and self.stepping:
             return
         self.end_row(RowKind.CALL if grad else RowKind.EVAL, who)
-        if not self.stepping and not self.optimizers and not self.backwards:
+        if not (self.stepping or self.optimizers or self.backwards or self.grads):
             self._fallback(self.calls)
 
     def backward_ended(self) -> None:
@@ -162,6 +204,15 @@ class Core:
         self.end_row(RowKind.BACKWARD)
         if not self.optimizers:
             self._fallback(self.backwards)
+
+    def grad_ended(self) -> None:
+        """torch.autograd.grad has returned what no further gradient is to be taken of."""
+        self.grads += 1
+        if self.stepping or self.backwards:
+            return
+        self.end_row(RowKind.GRAD)
+        if not self.optimizers:
+            self._fallback(self.grads)
 
     def delivered(self) -> None:
         """A loader has delivered a batch, and no optimizer has stepped yet."""
@@ -185,7 +236,8 @@ class Core:
                 self.window.step_ended(count, monotonic_ns())
                 self._recording = not self.window.done
             if count >= self._due:
-                self._due = min((callback(count) for callback in self.on_step), default=NEVER)
+                with unseen_by_program():
+                    self._due = min((callback(count) for callback in self.on_step), default=NEVER)
         except Exception as problem:
             self.guard(problem)
         if self.options.steps is not None and count >= self.options.steps:
@@ -205,12 +257,43 @@ class Core:
             except Exception as problem:
                 self.guard(problem)
         self._stopping += 1
-        if self._stopping > _PATIENCE:
+        raised = sys.exc_info()[1]
+        ending = raised is not None and (raised is self._ends or isinstance(raised, StopProgram))
+        if self._stopping > (_PATIENCE_AT_END if ending else _PATIENCE):
             atexit._run_exitfuncs()
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(0)
-        raise StopProgram
+        if ending:  # in a `finally`, which is to be completed
+            return
+        if get_ident() == threading.main_thread().ident:
+            raise StopProgram
+        if self._stopping == 1:
+            _raise_in_main_thread(StopProgram)
+        self._ends = SystemExit(0)  # a thread ends by it without a word, not by a subclass
+        raise self._ends
+
+
+class _Elsewhere:
+    """What was counted in threads that are not observed."""
+
+    def __init__(self) -> None:
+        self.rules: dict[int, StepRule] = {}  # by thread
+        self.backwards = 0
+        self.calls = 0
+
+
+def _started_by_python() -> bool:
+    """Whether `threading` knows this thread as one that it has started; asking it for the current
+    thread would make it known."""
+    known = threading._active.get(get_ident())  # type: ignore[attr-defined]
+    return known is not None and not isinstance(known, threading._DummyThread)
+
+
+def _raise_in_main_thread(kind: type[BaseException]) -> None:
+    """Raise there as soon as it runs Python again, as after joining the thread that ends now."""
+    ident = ctypes.c_ulong(threading.main_thread().ident or 0)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(kind))
 
 
 _EVERY_STEP = frozenset((BACKWARD, OPTIMIZER))
@@ -221,17 +304,16 @@ def call_in_phase(
 ) -> Any:
     log = core.log
     begun = log.enter(phase)
-    if not begun:
-        return call(*args, **kwargs)
     try:
         return call(*args, **kwargs)
     except BaseException as error:
         drop_caller_frame(error)
         raise
     finally:
-        now = log.leave()
-        if core.find_lines or phase not in _EVERY_STEP:
-            note_site(core, what, now - begun)
+        if begun:
+            now = log.leave()
+            if core.find_lines or phase not in _EVERY_STEP:
+                note_site(core, what, now - begun)
 
 
 def note_site(core: Core, what: SiteKey, elapsed_ns: int) -> None:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from time import monotonic_ns
 from typing import Any
 
+from torch._C import TensorBase
+
 from stepscope.probe.row_log import BACKWARD, FORWARD, H2D, OPTIMIZER, WAIT, RowLog
 
 _ORDER = {H2D: 0, FORWARD: 1, BACKWARD: 2, OPTIMIZER: 3}
@@ -25,6 +27,7 @@ _UNSENT_ROWS = 64
 _UNSENT_NS = 50_000_000
 _POLL_NS = 5_000_000
 _ROOM = 256  # losses in one copy
+_item = TensorBase.item  # what the program may have put in its place on Tensor is not ours to call
 
 
 @dataclass(slots=True)
@@ -95,7 +98,7 @@ class DeviceClock:
     def loss(self, value: Any) -> None:
         """A scalar was backpropagated: kept for the row under way, except in a graph capture."""
         if value.is_cpu:
-            self._log.losses.append(value.item())
+            self._log.losses.append(_item(value))
         elif self.active and not self.capturing and self._is_here(value):
             value = value.detach()
             self._losses.append((value, value._version))
@@ -103,7 +106,7 @@ class DeviceClock:
     def late(self, value: Any, receive: Callable[[float], Any]) -> None:
         """Hand a scalar to `receive` once the device has passed it."""
         if value.is_cpu:
-            receive(value.item())
+            receive(_item(value))
         elif self.active and not self.capturing and self._is_here(value):
             self._copy([value.detach()], [(-1, 1)], receive)
 

@@ -2,9 +2,11 @@
 has been imported.
 """
 
+import functools
 import sys
 from functools import partial
 from pathlib import Path
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +23,7 @@ from stepscope.probe.points.seams import Seams
 from stepscope.probe.points.training import patch_backward, patch_optimizers
 from stepscope.probe.program_state import ConfigReader, MemoryReader, watch_out_of_memory
 from stepscope.probe.row_log import LEAVE, LEAVE_TAIL
+from stepscope.probe.window import PYTHON_PROFILER
 from stepscope.record.facts import (
     EndFact,
     FailedAllocationFact,
@@ -29,9 +32,8 @@ from stepscope.record.facts import (
     ProcessFact,
     ProgramError,
 )
-from stepscope.record.out_of_memory import is_out_of_memory
 from stepscope.record.probe_options import ProbeOptions
-from stepscope.record.problems import ProblemKind
+from stepscope.record.problems import ProblemKind, is_out_of_memory
 from stepscope.record.row_log import Phase
 
 if TYPE_CHECKING:
@@ -83,13 +85,25 @@ _WATCHED_STEPS = 5
 current: "Observer | None" = None  # the observer of this process, if any
 
 
+@functools.cache
+def _watch_profile_functions() -> None:
+    """Tell the observer of this process before a profile function is set or removed."""
+
+    def hook(event: str, _: object) -> None:
+        if event == "sys.setprofile" and current is not None:
+            current.profile_function_changes()
+
+    sys.addaudithook(hook)
+
+
 class Observer:
     """Installs the probe, and takes it out again."""
 
     def __init__(self, options: ProbeOptions) -> None:
         self.core = Core(options)
         self._patches = Patches()
-        self.seams = Seams(self.core, self._patches)
+        self._seam_patches = Patches()
+        self.seams = Seams(self.core, self._seam_patches)
         self._clock = DataClock(Path(options.folder))
         self._config = ConfigReader(self.core)
         self._memory = MemoryReader(self.core, self._config)
@@ -99,6 +113,8 @@ class Observer:
 
             self._history = memory_history.MemoryHistory()
         self._watch: ImportWatch | None = None
+        self._profiled: dict[int, bool] = {}
+        """Threads that profile their Python calls; whether torch's profiler does it for them."""
         self._earlier = getattr(sys, "last_value", None)  # of a notebook's other cells
 
     def install(self, watch: ImportWatch) -> None:
@@ -117,7 +133,7 @@ class Observer:
         if core.options.proof:
             from stepscope.probe.proof.recorder import ProofRecorder
 
-            ProofRecorder(core).install(self._patches)
+            ProofRecorder(core).install(self._seam_patches)
         for patch in (
             patch_loaders,
             patch_root_models,
@@ -152,10 +168,63 @@ class Observer:
         for slow in watch.noted:
             self._imported(*slow)
         current = self
+        _watch_profile_functions()
+        if sys.getprofile() is not None:
+            self._suspend(get_ident())
 
     def _imported(self, name: str, begun_ns: int, elapsed_ns: int) -> None:
         if not self.core.log.off and not name.startswith("stepscope"):
             self.core.facts.write(ImportFact(name=name, begun_ns=begun_ns, elapsed_ns=elapsed_ns))
+
+    def profile_function_changes(self) -> None:
+        """The program is about to set or remove a function of `sys.setprofile`, as cProfile does.
+        It is not to see our calls: nothing of ours is in place meanwhile. Trials stay as they are:
+        they end at a step, and are compared step by step."""
+        options = self.core.options
+        if self.core.log.observing or options.steps is not None or options.proof or options.fixes:
+            return
+        try:
+            caller, thread = sys._getframe(2), get_ident()
+            name, module = caller.f_code.co_name, str(caller.f_globals.get("__name__"))
+            torchs = module.startswith("torch.")
+            if torchs:
+                begins = name == "_start_trace"
+            elif module == "cProfile" and name == "create_stats":  # there is none any more
+                return
+            else:
+                begins = sys.getprofile() is None or self._profiled.get(thread, False)
+            if begins:
+                self._suspend(thread, torchs)
+            else:
+                self._resume(thread)
+        except Exception as problem:
+            self.core.guard(problem)
+
+    def _suspend(self, thread: int, torchs: bool = False) -> None:
+        if not self._profiled:
+            self.core.facts.write(ProblemFact(kind=ProblemKind.PROFILED_ITSELF))
+            if self.core.window.open:
+                self.core.window.give_way(PYTHON_PROFILER)
+            self.core.roots.suspended = True
+            self.core.optimizer_point.detach()
+            for patches in (self._clock.patches, self._patches):
+                patches.suspend()
+            if self._watch is not None:
+                self._watch.remove()
+        self._profiled[thread] = torchs
+
+    def _resume(self, thread: int) -> None:
+        self._profiled.pop(thread, None)
+        if self._profiled or not self.core.roots.suspended:
+            return
+        self.core.roots.suspended = False
+        self.core.optimizer_point.attach()
+        for patches in (self._patches, self._clock.patches):
+            patches.resume()
+        if not self.core.roots.searching:
+            self.core.roots.unwatch()
+        if self._watch is not None:
+            self._watch.install()
 
     def _enough(self, step: int) -> int:
         """Stop the clocks once the search for root models and what fixes watch at first is over."""
@@ -197,6 +266,7 @@ class Observer:
             core.window.drop,
             self._clock.uninstall,
             self._patches.restore,
+            self._seam_patches.restore,
             core.log.close,
             core.sites.close,
         ):
@@ -210,6 +280,8 @@ class Observer:
         core = self.core
         core.window.abandon()
         core.device.finish()
+        if elsewhere := core.steps_elsewhere:
+            core.facts.write(ProblemFact(kind=ProblemKind.OTHER_THREADS, count=elsewhere))
         self._memory.write()
         self._config.write()
         if self._history is not None:

@@ -8,7 +8,6 @@ loaders, specs or modules.
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
-from importlib.util import find_spec
 from time import monotonic_ns
 from types import ModuleType
 from typing import Any
@@ -26,16 +25,32 @@ class Patches:
         self._saved.append((owner, name, vars(owner).get(name, _ABSENT), value))
         setattr(owner, name, value)
 
+    def suspend(self, of: Any = None) -> None:
+        """Have everything, or what `of` owns, as it was for a while. What the program has put in
+        our place stays."""
+        for owner, name, value, ours in reversed(self._saved):
+            if of is None or of is owner:
+                self._put(owner, name, ours, value)
+
+    def resume(self, of: Any = None) -> None:
+        """After `suspend`: put in place again what the program left as it was."""
+        for owner, name, value, ours in self._saved:
+            if of is None or of is owner:
+                self._put(owner, name, value, ours)
+
     def restore(self) -> None:
         """Undo everything, last first. What the program has put in our place stays."""
         while self._saved:
             owner, name, value, ours = self._saved.pop()
-            if vars(owner).get(name) is not ours:
-                continue
-            if value is _ABSENT:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, value)
+            self._put(owner, name, ours, value)
+
+    def _put(self, owner: Any, name: str, expected: Any, value: Any) -> None:
+        if vars(owner).get(name, _ABSENT) is not expected:
+            return
+        if value is _ABSENT:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, value)
 
 
 _WORTH_NOTING_NS = 5_000_000
@@ -76,7 +91,7 @@ class ImportWatch:
             return None
         self._looking.add(name)
         try:
-            spec = PathFinder.find_spec(name, path, target) if path else find_spec(name)
+            spec = self._found_by_others(name, path, target)
         except (ImportError, ValueError):
             return None
         finally:
@@ -84,6 +99,18 @@ class ImportWatch:
         if spec is not None and hasattr(spec.loader, "__dict__"):
             self._time(name, spec.loader)
         return spec
+
+    def _found_by_others(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None
+    ) -> ModuleSpec | None:
+        """What the finders behind this one find. The program's own before it have been asked, and
+        those behind Python's will be: each only once, but for modules that are waited for."""
+        others = sys.meta_path[sys.meta_path.index(self) + 1 :]
+        for finder in others:
+            spec = finder.find_spec(name, path, target)
+            if spec is not None or (finder is PathFinder and name not in self._callbacks):
+                return spec
+        return None
 
     def _time(self, name: str, loader: Any) -> None:
         original = getattr(loader, "exec_module", None)

@@ -9,6 +9,7 @@ from typing import Any
 from weakref import ref
 
 import torch
+from torch.nn import Module  # its own functions are asked: the program's may count their calls
 from torch.nn.modules.conv import _ConvNd
 
 from stepscope.probe.core import NEVER, Core
@@ -79,7 +80,7 @@ class ConfigReader:
             return following
         if step >= self._scale_at:
             self._scale_at = step + _SCALE_EVERY
-            scale = getattr(self._core.scaler, "_scale", None)
+            scale = getattr(self._core.scaler(), "_scale", None)
             if scale is not None:
                 self._core.device.late(scale, self._scales.append)
         return min(following, self._scale_at)
@@ -136,10 +137,10 @@ def describe_model(module: Any) -> ModelConfig:
     """A model's parameters, dtypes, devices, memory format and wrappers."""
     dtypes: dict[str, int] = {}
     devices: set[str] = set()
-    parts = list(module.modules())
+    parts = list(Module.modules(module))
     total = trainable = 0
     channels_last = convolutions = 0
-    for parameter in module.parameters():
+    for parameter in Module.parameters(module):
         count = parameter.numel()
         total += count
         trainable += count if parameter.requires_grad else 0
@@ -173,13 +174,13 @@ def state_bytes(optimizers: Iterable[Any], modules: Iterable[Any]) -> dict[str, 
     sharded parameters the local shard counts; lazy and meta ones own no memory yet. Reads metadata
     only: no synchronisation, about 1 µs a tensor."""
     optimizers, modules = list(optimizers), list(modules)
-    parameters = [p for module in modules for p in module.parameters()]
+    parameters = [p for module in modules for p in Module.parameters(module)]
     parameters += [p for o in optimizers for group in o.param_groups for p in group["params"]]
     kinds = (
         parameters,
         [p.grad for p in parameters if p.is_leaf and p.grad is not None],
         [t for o in optimizers for t in _tensors(dict(o.state), depth=4)],
-        [b for module in modules for b in module.buffers()],
+        [b for module in modules for b in Module.buffers(module)],
     )
     seen: set[tuple[str, int]] = set()
     totals: dict[str, dict[str, int]] = {}
@@ -195,6 +196,8 @@ def state_bytes(optimizers: Iterable[Any], modules: Iterable[Any]) -> dict[str, 
 def _storages(tensor: Any) -> Iterator[tuple[str, int, int]]:
     """(device, address, bytes) of the memory behind a tensor; nothing where it has none."""
     if torch.nn.parameter.is_lazy(tensor) or tensor.device.type == "meta":
+        return
+    if type(tensor).__name__ == "FakeTensor":
         return
     tensor = getattr(tensor, "_local_tensor", tensor)
     flatten = getattr(tensor, "__tensor_flatten__", None)

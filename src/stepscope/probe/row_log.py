@@ -6,6 +6,7 @@ into exclusive times per phase and one row of doubles goes into mapped memory. A
 the log off.
 """
 
+import sys
 from array import array
 from collections.abc import Callable
 from pathlib import Path
@@ -98,15 +99,20 @@ class RowLog:
         return not self.off and (get_ident() == self.thread or not self._claimed)
 
     def claim(self, phase: int) -> bool:
-        """The first thread that computes is the one observed, whichever it is."""
-        self.fold()
-        if self._claimed or phase not in _COMPUTING:
+        """The first thread that computes is the one observed, whichever it is, until it ends: then
+        the next one that computes."""
+        if phase not in _COMPUTING or (self._computed() and self.thread in sys._current_frames()):
             return False
+        self.fold()
         self._claimed = True
         self.thread = get_ident()
         self._stack.clear()
         self._current = OTHER
         return True
+
+    def _computed(self) -> bool:
+        """Whether the observed thread has computed; asked by others, so nothing is folded here."""
+        return self._claimed or not _COMPUTING.isdisjoint(self.events[::2])
 
     @property
     def depth(self) -> int:
@@ -124,7 +130,8 @@ class RowLog:
 
     def _fold(self) -> None:
         acc, stack, current, last = self._acc, self._stack, self._current, self._last
-        pairs = iter(self.events)
+        whole = len(self.events) & ~1  # its thread may be about to add the time of a last code
+        pairs = iter(self.events[:whole])
         for code, now in zip(pairs, pairs, strict=True):
             acc[current] += now - last
             last = now
@@ -152,7 +159,7 @@ class RowLog:
                     self._base = current
                     current = _TAIL
         self._current, self._last = current, last
-        self.events.clear()
+        del self.events[:whole]
         self._ended.clear()
 
     def end_row(self, kind: int, who: int = 0) -> int:

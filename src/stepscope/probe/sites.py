@@ -19,7 +19,11 @@ _BUNDLED = str(Path(_OURS) / "workloads")
 
 def is_user_code(code: CodeType) -> bool:
     """Whether a code object is the user's own: not of a library, not of stepscope."""
-    name = code.co_filename
+    return is_user_file(code.co_filename)
+
+
+def is_user_file(name: str) -> bool:
+    """The same of a file."""
     if name.startswith(_BUNDLED):
         return True
     return not name.startswith(_LIBRARIES) and "-packages" not in name

@@ -9,14 +9,17 @@ records: a recorder must be stopped by the thread that started it, and other thr
 
 import ctypes
 import os
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from threading import Condition, get_ident, main_thread
 from typing import Any
 
+from stepscope.probe.patches import Patches
 from stepscope.probe.row_log import OBSERVER, RowLog
+from stepscope.probe.unseen import own_function_modes, unseen_by_program
 from stepscope.record.facts import ProblemFact, WindowFact
 from stepscope.record.probe_options import ProbeOptions
 from stepscope.record.problems import ProblemKind
@@ -26,8 +29,11 @@ from stepscope.store.json_lines import FactLog
 _EARLIEST = 9
 _LATEST = 40
 _SETTLED = 1.15
-_LONGEST_WAIT_S = 10.0  # of a thread that profiles itself, for the step that is being recorded
-_OWN_PROFILER = "the program uses torch's profiler itself"
+_USUAL_WAIT_S = 1.0  # of a thread that profiles itself, for the step that is being recorded
+_LONGEST_WAIT_S = 10.0  # … for a signal to be heard
+_WAKE = getattr(signal, "SIGRTMAX", signal.SIGUSR2)  # wakes the main thread
+OWN_PROFILER = "the program uses torch's profiler itself"
+PYTHON_PROFILER = "the program profiles its Python calls"
 _abandoned: list[Any] = []  # recorders that cannot be stopped: freeing one would crash
 
 
@@ -90,6 +96,10 @@ class Window:
         self._thread = get_ident()  # the one that has imported torch
         self._turn = Condition()  # held while the recorder is started or stopped
         self._giving_way = False
+        self.guard_stacks: Callable[[], Patches] | None = None
+        """Has profile functions of the program's give notice while stacks are recorded."""
+        self._stacks_guard: Patches | None = None
+        self._wakes = False  # whether a signal has the main thread give way
         self._used = False
 
     @property
@@ -108,7 +118,7 @@ class Window:
             if self._giving_way:
                 self.drop()
                 return
-            self._mark.__exit__(None, None, None)
+            self._end_step()
             self._last_step = step
             self._left -= 1
             if self._left > 0:
@@ -146,10 +156,16 @@ class Window:
             self._give_up("the steps do not run in the main thread")
             return
         if torch.autograd.profiler._is_profiler_enabled:
-            self._give_up(_OWN_PROFILER)
+            self._give_up(OWN_PROFILER)
             return
         name, steps, flags = self._plans[0]
         stacks = bool(flags & FLAG_STACKS)
+        if stacks and own_function_modes():
+            self._give_up("the program has torch function modes of its own, which would see it")
+            return
+        self._wakes = signal.getsignal(_WAKE) is signal.SIG_DFL
+        if self._wakes:
+            signal.signal(_WAKE, self._woken)
         try:
             with self._at_work(), _environ("KINETO_LOG_LEVEL", "99"):
                 self._used = True
@@ -164,8 +180,11 @@ class Window:
                 profiler.start()
                 self._profiler = profiler
         except RuntimeError as problem:
+            self._sleep_on()
             self._give_up(str(problem))
             return
+        if stacks and self.guard_stacks is not None:
+            self._stacks_guard = self.guard_stacks()
         del self._plans[0]
         self._log.end_row(RowKind.WINDOW)
         self._log.flags = flags
@@ -176,13 +195,21 @@ class Window:
     def _begin_step(self, step: int) -> None:
         from torch.profiler import record_function
 
-        self._mark = record_function(f"ProfilerStep#{step}")
-        self._mark.__enter__()
+        with unseen_by_program():
+            self._mark = record_function(f"ProfilerStep#{step}")
+            self._mark.__enter__()
+
+    def _end_step(self) -> None:
+        mark, self._mark = self._mark, None
+        if mark is not None:  # None: it has failed to begin
+            with unseen_by_program():
+                mark.__exit__(None, None, None)
 
     def _stop(self, step: int) -> None:
         with self._at_work():
-            profiler, self._profiler = self._profiler, None
-            self._turn.notify_all()
+            profiler = self._take()
+            if profiler is None:  # dropped while another thread was waited for
+                return
             with _environ("TEARDOWN_CUPTI", "1", when=not self._plans):
                 profiler.stop()
             path = self._folder / f"{self._name}.pt.trace.json"
@@ -201,10 +228,35 @@ class Window:
         self._cooling = True
         self._gap = 0
 
+    def _take(self) -> Any:
+        """The recorder, to be stopped here and now."""
+        profiler, self._profiler = self._profiler, None
+        self._turn.notify_all()
+        self._sleep_on()
+        if self._stacks_guard is not None:
+            self._stacks_guard.restore()
+        return profiler
+
+    def _woken(self, *_: Any) -> None:
+        """Another thread waits for the recorder to end. Where this one was about to note something
+        in the log, its step ends soon."""
+        try:
+            if len(self._log.events) % 2 == 0:
+                self.drop()
+        except Exception as problem:
+            self._log.fail(problem)
+
+    def _sleep_on(self) -> None:
+        """The signal that wakes the main thread is the program's again, unless it was sent: then
+        it may still be under way, and its default is to end the process."""
+        if self._wakes and not self._giving_way:
+            self._wakes = False
+            signal.signal(_WAKE, signal.SIG_DFL)
+
     @contextmanager
     def _at_work(self) -> Iterator[None]:
         """Inside it is the observer that works, and waits, not the program."""
-        with self._turn:
+        with self._turn, unseen_by_program():
             self._log.enter(OBSERVER)
             self._log.observing = True
             try:
@@ -220,10 +272,11 @@ class Window:
         self._plans.clear()
         self._facts.write(ProblemFact(kind=kind, detail=why))
 
-    def give_way(self) -> None:
+    def give_way(self, why: str = OWN_PROFILER) -> None:
         """The program is about to start a recorder of its own: ours ends before, in the thread that
-        started it. Where that one does not end its step, perhaps as it waits for this one, ours is
-        left as it is: stopped after the program's it would crash."""
+        started it: at the end of its step or, where it waits, perhaps for this one, by a signal.
+        Where it computes for long, ours is left as it is: stopped after the program's it would
+        crash."""
         here = get_ident() == self._thread
         if here and self._log.observing:  # it is ours
             return
@@ -231,10 +284,15 @@ class Window:
             if self._giving_way or (self._profiler is None and not self._plans):
                 return
             self._giving_way = True
-            self._give_up(_OWN_PROFILER)
+            self._give_up(why)
             if here:
                 self.drop()
-            elif not self._turn.wait_for(lambda: self._profiler is None, _LONGEST_WAIT_S):
+                return
+            if self._turn.wait_for(lambda: self._profiler is None, _USUAL_WAIT_S):
+                return
+            if self._wakes:
+                signal.pthread_kill(self._thread, _WAKE)
+            if not self._turn.wait_for(lambda: self._profiler is None, _LONGEST_WAIT_S):
                 _abandoned.extend([self._profiler, self._mark])
                 self._profiler = None
 
@@ -244,17 +302,17 @@ class Window:
         self._plans.clear()
         if self._profiler is not None and get_ident() == self._thread:
             with self._at_work():
-                profiler, self._profiler = self._profiler, None
-                self._turn.notify_all()
-                if self._mark is not None:
-                    self._mark.__exit__(None, None, None)
-                profiler.stop()
+                profiler = self._take()
+                if profiler is not None:  # not while another thread was waited for
+                    self._end_step()
+                    profiler.profiler.acc_events = False  # what is not kept is not read either
+                    profiler.stop()
             self._cooling = True
 
     def abandon(self) -> None:
         """The program ends inside the window: what was recorded is kept."""
         if self._profiler is not None and get_ident() == self._thread:
-            self._mark.__exit__(None, None, None)
+            self._end_step()
             self._stop(self._last_step)
 
     def forked(self) -> None:
@@ -262,6 +320,7 @@ class Window:
         self._plans.clear()
         self._turn = Condition()
         profiler, self._profiler = self._profiler, None
+        self._sleep_on()
         if self._used:
             _end_without_cleanup()
         if profiler is not None:

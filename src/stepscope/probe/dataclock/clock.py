@@ -151,7 +151,7 @@ class DataClock:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.absolute()
-        self._patches = Patches()
+        self.patches = Patches()
         self._classes: set[type] = set()
         self.watch = _Stopwatch()
         self.original_loop: Any = None
@@ -175,14 +175,14 @@ class DataClock:
 
             _watch_forks()
             for fetcher in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
-                self._patches.set(fetcher, "fetch", FetchPoint(self, vars(fetcher)["fetch"]))
-            self._patches.set(fetch._BaseDatasetFetcher, "collate_fn", CollatePoint(self))
+                self.patches.set(fetcher, "fetch", FetchPoint(self, vars(fetcher)["fetch"]))
+            self.patches.set(fetch._BaseDatasetFetcher, "collate_fn", CollatePoint(self))
             self.original_loop = worker._worker_loop
             loop = functools.partial(worker_loop, str(self._folder))
-            self._patches.set(worker, "_worker_loop", loop)
+            self.patches.set(worker, "_worker_loop", loop)
             _installed = self
         except Exception:
-            self._patches.restore()
+            self.patches.restore()
             self.switch_off()
 
     def uninstall(self) -> None:
@@ -190,7 +190,7 @@ class DataClock:
         global _installed
         _installed = None
         self.switch_off()
-        self._patches.restore()
+        self.patches.restore()
         self._classes.clear()
         if self._slots is not None:
             self._slots.close()
@@ -280,7 +280,7 @@ class DataClock:
             source = self._sources[identity] = FetchSource(self._slots, found, transforms, fetcher)
         source.know(transforms, fetcher)
         for cls in {type(t) for t in transforms} - self._classes:
-            self._patches.set(cls, "__call__", CallPoint(self, cls, own_call(cls)))
+            self.patches.set(cls, "__call__", CallPoint(self, cls, own_call(cls)))
             self._classes.add(cls)
         vars(fetcher)[_MARK] = source
         return source

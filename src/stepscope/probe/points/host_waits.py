@@ -33,7 +33,9 @@ def patch_saving(core: Core, patches: Patches, module: Any = torch) -> None:
 
     for name in ("save",) if module is torch else ("save_file", "save_model"):
         if hasattr(module, name):
-            patches.set(module, name, timed(getattr(module, name)))
+            save = timed(getattr(module, name))
+            for owner in (module, torch.serialization) if module is torch else (module,):
+                patches.set(owner, name, save)  # where pickle looks for it, too
 
 
 _READS = ("item", "tolist", "cpu", "numpy", "__bool__", "__float__", "__int__", "__index__")
@@ -81,7 +83,9 @@ def _waiting(core: Core, original: Any, kind: HostWait) -> Any:
 def _reading(core: Core, original: Any, kind: HostWait) -> Any:
     @functools.wraps(original)
     def read(*args: Any, **kwargs: Any) -> Any:
-        if not (args and getattr(args[0], "is_cuda", False)):
+        with torch._C.DisableTorchFunction():
+            on_device = args and getattr(args[0], "is_cuda", False)
+        if not on_device:
             return original(*args, **kwargs)
         if core.compiles and is_compiling():
             return original(*args, **kwargs)
@@ -111,10 +115,11 @@ def _moving(core: Core, original: Any, what: str) -> Any:
         try:
             line = sites.locate(core.wait_site(_COPY), 3)
             site = copies.get(line)
-            if site is None or core.find_lines:  # asking whether memory is pinned is slow
-                kind = _PINNED if tensor.is_pinned() else core.wait_site(_PAGEABLE)
-                site = copies[line] = sites.locate(kind, 3)
-            sites.add(site, elapsed_ns, tensor.nbytes)
+            with torch._C.DisableTorchFunction():
+                if site is None or core.find_lines:  # asking whether memory is pinned is slow
+                    kind = _PINNED if tensor.is_pinned() else core.wait_site(_PAGEABLE)
+                    site = copies[line] = sites.locate(kind, 3)
+                sites.add(site, elapsed_ns, tensor.nbytes)
         except Exception as problem:
             core.guard(problem)
 
@@ -122,7 +127,9 @@ def _moving(core: Core, original: Any, what: str) -> Any:
     def move(self: Any, *args: Any, **kwargs: Any) -> Any:
         if log.off or (core.compiles and is_compiling()):
             return original(self, *args, **kwargs)
-        if self.is_cuda:
+        with torch._C.DisableTorchFunction():
+            on_device = self.is_cuda
+        if on_device:
             if what == "to" and aim(args, kwargs) == "cpu":
                 return _waits(core, _TO_CPU, original, (self, *args), kwargs)
             return original(self, *args, **kwargs)

@@ -9,9 +9,12 @@ from time import monotonic_ns
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import torch
+
 from stepscope.probe.core import Core, drop_caller_frame
 from stepscope.probe.patches import Patches
 from stepscope.probe.row_log import DATA_WAIT, EPOCH_START, LEAVE
+from stepscope.probe.unseen import unseen_by_program
 from stepscope.record.facts import BatchFact, LoaderFact, SiteKind, WorkersFact
 from stepscope.record.row_log import RowKind
 
@@ -89,7 +92,11 @@ def patch_loaders(core: Core, patches: Patches) -> None:
 
     @functools.wraps(original_init)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        original_init(self, *args, **kwargs)
+        try:
+            original_init(self, *args, **kwargs)
+        except BaseException as error:
+            drop_caller_frame(error)
+            raise
         if not log.off:
             try:
                 made_at[self] = sites.locate(SiteKind.LOADER)
@@ -112,7 +119,8 @@ def patch_loaders(core: Core, patches: Patches) -> None:
             sites.add(sites.locate(SiteKind.EPOCH_START), now - begun)
             if self not in numbers:
                 numbers[self] = next(counter)
-                core.facts.write(_arguments(self, numbers[self], made_at.get(self)))
+                with unseen_by_program():
+                    core.facts.write(_arguments(self, numbers[self], made_at.get(self)))
             workers = [worker.pid for worker in getattr(iterator, "_workers", ())]
             if workers:
                 core.facts.write(WorkersFact(loader=numbers[self], pids=workers))
@@ -147,12 +155,13 @@ def patch_loaders(core: Core, patches: Patches) -> None:
             if core.find_lines:
                 sites.add(sites.locate(_DATA_WAIT), now - begun)
             axis = axes.get(key)
-            if axis is None:
-                axis = axes[key] = batch_axis(batch, sizes.get(key))
-                if (size := batch_bytes(batch)) > largest[0]:
-                    largest[0] = size
-                    core.facts.write(BatchFact(bytes=size))
-            log.samples += batch_size(batch, axis)
+            with torch._C.DisableTorchFunction():  # shapes are asked unseen by the program's modes
+                if axis is None:
+                    axis = axes[key] = batch_axis(batch, sizes.get(key))
+                    if (size := batch_bytes(batch)) > largest[0]:
+                        largest[0] = size
+                        core.facts.write(BatchFact(bytes=size))
+                log.samples += batch_size(batch, axis)
             log.batches += 1
             if not core.stepping:
                 core.delivered()

@@ -20,11 +20,13 @@ from stepscope.probe.core import NEVER, Core, drop_caller_frame
 from stepscope.probe.patches import Patches
 from stepscope.probe.points.loader import batch_size
 from stepscope.probe.row_log import FORWARD, LEAVE, LEAVE_TAIL
+from stepscope.probe.unseen import unseen_by_program
 from stepscope.record.facts import RootFact, SiteKind
 
 _FORWARD, _EVALUATION = SiteKind.FORWARD, SiteKind.EVALUATION
 _SEARCH_STEPS = 3
 _MOST_SEARCHES = 20
+_DEEP = 16  # modules of one class nested into each other
 _original = torch.nn.Module.__call__
 
 
@@ -33,8 +35,9 @@ class RootModels:
 
     def __init__(self, core: Core, patches: Patches) -> None:
         self.core = core
-        self.inside = False
+        self.inside: set[int] = set()  # threads that are inside a root
         self.searching = False
+        self.suspended = False
         self.measure: Callable[[int], None] | None = None
         """Asks once for the bytes a forward with gradients leaves allocated on the device."""
         self._patches = patches
@@ -42,6 +45,7 @@ class RootModels:
         self._searches = 0
         self._until = 0
         self._numbers: dict[int, int] = {}  # id of a module → its number; -1: not a root
+        self._nests: dict[int, bool] = {}  # by id of a module
         self._names: list[str] = []
         self._met: dict[int, ref[Any]] = {}  # roots that fixes have prepared
         self._counted = (-1, -1, -1)  # row, backwards, root of the last samples counted
@@ -49,6 +53,7 @@ class RootModels:
     def search(self) -> None:
         """Watch every module's call during the next steps."""
         self._numbers.clear()
+        self._nests.clear()
         if self._searches < _MOST_SEARCHES:
             self._searches += 1
             self._until = self.core.steps + _SEARCH_STEPS
@@ -58,7 +63,7 @@ class RootModels:
 
     def watch(self) -> None:
         """A `__call__` of the program's own stays: it may call ours, and ours must not call it."""
-        if torch.nn.Module.__call__ is _original:
+        if torch.nn.Module.__call__ is _original and not self.suspended:
             torch.nn.Module.__call__ = _searching_call
 
     def unwatch(self) -> None:
@@ -82,13 +87,34 @@ class RootModels:
         own = vars(cls)["__call__"] if owner is cls else None
         self._patches.set(cls, "__call__", _make_call(owner, own))
 
+    def nests(self, module: Any) -> bool:
+        """Whether modules of its own class are nested so deep in it that a frame of ours in each of
+        their calls could exceed Python's recursion limit."""
+        known = self._nests.get(id(module))
+        if known is None:
+            known = self._nests[id(module)] = _nesting(module) > _DEEP
+        return known
+
+    def aside(self, call: Callable[..., Any], module: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call a root with nothing of ours on its class meanwhile."""
+        cls = type(module)
+        self._patches.suspend(cls)
+        try:
+            return call(module, *args, **kwargs)
+        except BaseException as error:
+            drop_caller_frame(error)
+            raise
+        finally:
+            if not self.suspended:
+                self._patches.resume(cls)
+
     def number(self, module: Any) -> int:
         """A root's number in order of appearance; -1 for a module no optimizer trains."""
         known = self._numbers.get(id(module))
         if known is None:
             ids = self.core.param_ids
             known = -1
-            if not ids or any(id(parameter) in ids for parameter in module.parameters()):
+            if not ids or any(id(p) in ids for p in torch.nn.Module.parameters(module)):
                 name = type(module).__qualname__
                 if name not in self._names:
                     self._names.append(name)
@@ -114,25 +140,48 @@ class RootModels:
         return call
 
     def unobserved(self, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """A call that is not timed; fixes still take a root inside it for a part of it."""
-        before, self.inside = self.inside, self.core.fixing
+        """A call that is not timed; a root inside it is a part of it."""
+        thread = get_ident()
+        outermost = thread not in self.inside
+        self.inside.add(thread)
         try:
             return call(*args, **kwargs)
+        except BaseException as error:
+            drop_caller_frame(error)
+            raise
         finally:
-            self.inside = before
+            if outermost:
+                self.inside.discard(thread)
 
     def returned(self, module: Any, args: Any, kwargs: Any, grad: bool) -> None:
         """A root has returned: count its samples, end a row where that ends one."""
-        which = self.number(module)
+        which = self._numbers.get(id(module))
+        if which is None:
+            with unseen_by_program():
+                which = self.number(module)
         if which < 0:
             return
         if not self.core.delivering:  # samples as a root receives them
             log = self.core.log
             row, backwards, root = self._counted
             if row != log.rows or (root == which and backwards != log.backwards):
-                log.inputs += batch_size([*args, *kwargs.values()])
+                with unseen_by_program():
+                    log.inputs += batch_size([*args, *kwargs.values()])
                 self._counted = (log.rows, log.backwards, which)
         self.core.called(which, grad)
+
+
+def _nesting(module: Any) -> int:
+    """How many modules of its own class are nested into each other in a module, itself included."""
+    cls, deepest, seen, todo = type(module), 0, {id(module)}, [(module, 1)]
+    while todo:
+        one, depth = todo.pop()
+        deepest = max(deepest, depth)
+        for inner in torch.nn.Module.children(one):
+            if id(inner) not in seen:
+                seen.add(id(inner))
+                todo.append((inner, depth + (type(inner) is cls)))
+    return deepest
 
 
 _roots: RootModels | None = None
@@ -148,19 +197,20 @@ def patch_root_models(core: Core, patches: Patches) -> None:
     core.on_step.append(_roots.step_ended)
 
 
+@functools.wraps(_original)
 def _searching_call(self: Any, *args: Any, **kwargs: Any) -> Any:
     """On nn.Module while roots are searched for; the program may have kept it beyond that."""
-    if compiling() or bypassed() or _roots is None:
-        return _original(self, *args, **kwargs)
-    if not _roots.searching or _roots.core.log.off:
-        return _original(self, *args, **kwargs)
-    if next(self.parameters(), None) is None:
-        return _original(self, *args, **kwargs)
     try:
-        _roots.adopt(type(self))
-    except Exception as problem:
-        _roots.core.guard(problem)
-    try:
+        if compiling() or bypassed() or _roots is None:
+            return _original(self, *args, **kwargs)
+        if not _roots.searching or _roots.core.log.off:
+            return _original(self, *args, **kwargs)
+        if next(torch.nn.Module.parameters(self), None) is None:
+            return _original(self, *args, **kwargs)
+        try:
+            _roots.adopt(type(self))
+        except Exception as problem:
+            _roots.core.guard(problem)
         return timed_call(_original, (self, *args), kwargs, root=True)
     except BaseException as error:
         drop_caller_frame(error)
@@ -183,7 +233,9 @@ def compiler_in_use() -> None:
 def bypassed() -> bool:
     """Whether calls go through untimed: inside a root, and layers computed anew in backward. Apart,
     so that what is put on a user's class refers to nothing here but functions by name."""
-    return _roots is None or _roots.inside or _roots.core.backward_depth > 0
+    if _roots is None:
+        return True
+    return get_ident() in _roots.inside or _roots.core.runs_backward()
 
 
 def _make_call(owner: type, own: Callable[..., Any] | None) -> Callable[..., Any]:
@@ -192,30 +244,41 @@ def _make_call(owner: type, own: Callable[..., Any] | None) -> Callable[..., Any
 
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
         inner = own or owner.__call__
-        if compiling() or bypassed():
-            return inner(self, *args, **kwargs)
         try:
+            if compiling() or bypassed():
+                return inner(self, *args, **kwargs)
             return timed_call(inner, (self, *args), kwargs, root=True)
         except BaseException as error:
             drop_caller_frame(error)
             raise
 
+    for name in ("__name__", "__qualname__", "__module__", "__doc__"):
+        setattr(__call__, name, getattr(own or owner.__call__, name, None))
     return __call__
 
 
 def timed_call(call: Callable[..., Any], args: Any, kwargs: Any, root: bool) -> Any:
     """Make a call that computes, timed as `forward`; `root`: the first argument is a module."""
-    roots = _roots
-    if roots is None or roots.inside:
+    roots, thread = _roots, get_ident()
+    if roots is None or thread in roots.inside:
         return call(*args, **kwargs)
     core = roots.core
     log = core.log
+    if root and roots.nests(args[0]):
+        call = functools.partial(roots.aside, call)
     if root and core.fixing:
         call = roots.fixed(call, args[0])
-    if log.off or (get_ident() != log.thread and not log.claim(FORWARD)):
-        return roots.unobserved(call, args, kwargs)
+    if log.off or (thread != log.thread and not log.claim(FORWARD)):
+        try:
+            result = roots.unobserved(call, args, kwargs)
+        except BaseException as error:
+            drop_caller_frame(error)
+            raise
+        if not log.off:
+            core.called_elsewhere()
+        return result
     append = log.events.append
-    roots.inside = True
+    roots.inside.add(thread)
     begun = monotonic_ns()
     append(FORWARD)
     append(begun)
@@ -234,7 +297,7 @@ def timed_call(call: Callable[..., Any], args: Any, kwargs: Any, root: bool) -> 
         drop_caller_frame(error)
         raise
     finally:
-        roots.inside = False
+        roots.inside.discard(thread)
         now = monotonic_ns()
         append(LEAVE_TAIL if grad else LEAVE)
         append(now)

@@ -9,7 +9,6 @@ from typing import Any
 from weakref import ref
 
 import torch
-from torch import Tensor
 from torch.compiler import is_compiling
 from torch.optim import Optimizer
 from torch.optim import optimizer as optimizer_hooks
@@ -17,6 +16,7 @@ from torch.optim import optimizer as optimizer_hooks
 from stepscope.probe.core import Core, call_in_phase, drop_caller_frame, note_site
 from stepscope.probe.patches import Patches
 from stepscope.probe.row_log import BACKWARD, LEAVE, OPTIMIZER
+from stepscope.probe.unseen import is_plain, read_unseen, unseen_by_program
 from stepscope.record.facts import SiteKind
 
 _BACKWARD_SITE, _OPTIMIZER_SITE = SiteKind.BACKWARD, SiteKind.OPTIMIZER
@@ -34,18 +34,13 @@ def patch_backward(core: Core, patches: Patches) -> None:
     def prepare(tensors: Any) -> None:
         """Before a backward: note its loss; search for roots where no forward was seen."""
         log.backwards += 1
-        if not log.forwards and core.roots is not None and core.backward_depth == 0:
+        if not log.forwards and core.roots is not None and not core.runs_backward():
             core.roots.search()
         loss = tensors[0] if isinstance(tensors, list | tuple) and len(tensors) == 1 else tensors
-        if isinstance(loss, Tensor) and loss.numel() == 1 and loss.is_floating_point():
-            profiled = torch._C._autograd._profiler_enabled()
-            if profiled:
-                torch._C._autograd._enable_record_function(False)  # reading it is not recorded
-            try:
-                device.loss(unscaled[1] if loss is unscaled[0] else loss)
-            finally:
-                if profiled:
-                    torch._C._autograd._enable_record_function(True)
+        if is_plain(loss):
+            with torch._C.DisableTorchFunction():
+                if loss.numel() == 1 and loss.is_floating_point():
+                    read_unseen(unscaled[1] if loss is unscaled[0] else loss, device.loss)
         unscaled[0] = unscaled[1] = None
         if device.timing:
             device.mark(BACKWARD)
@@ -55,15 +50,18 @@ def patch_backward(core: Core, patches: Patches) -> None:
         if core.compiles and is_compiling():
             original_backward(tensors, *args, **kwargs)
             return
-        if log.off:
-            core.backward_depth += 1  # fixes tell by it which calls are of layers computed anew
+        thread = get_ident()
+        if log.off or (thread != log.thread and not log.claim(BACKWARD)):
+            core.in_backward.append(thread)  # by it fixes know calls of layers computed anew
             try:
                 original_backward(tensors, *args, **kwargs)
+            except BaseException as error:
+                drop_caller_frame(error)
+                raise
             finally:
-                core.backward_depth -= 1
-            return
-        if get_ident() != log.thread and not log.claim(BACKWARD):
-            original_backward(tensors, *args, **kwargs)
+                core.in_backward.remove(thread)
+            if not log.off and thread not in core.in_backward:
+                core.backward_ended_elsewhere()
             return
         begun = monotonic_ns()
         append(BACKWARD)
@@ -72,21 +70,21 @@ def patch_backward(core: Core, patches: Patches) -> None:
             prepare(tensors)
         except Exception as problem:
             core.guard(problem)
-        core.backward_depth += 1
+        core.in_backward.append(thread)
         try:
             original_backward(tensors, *args, **kwargs)
         except BaseException as error:
             drop_caller_frame(error)
             raise
         finally:
-            core.backward_depth -= 1
+            core.in_backward.remove(thread)
             now = monotonic_ns()
             append(LEAVE)
             append(now)
         try:
             if core.find_lines:
                 note_site(core, _BACKWARD_SITE, now - begun)
-            if core.backward_depth == 0:
+            if thread not in core.in_backward:
                 core.backward_ended()
         except Exception as problem:
             core.guard(problem)
@@ -95,22 +93,34 @@ def patch_backward(core: Core, patches: Patches) -> None:
     def grad(*args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return original_grad(*args, **kwargs)
-        core.backward_depth += 1
+        thread = get_ident()
+        core.in_backward.append(thread)
         try:
-            return call_in_phase(core, BACKWARD, _BACKWARD_SITE, original_grad, args, kwargs)
+            found = call_in_phase(core, BACKWARD, _BACKWARD_SITE, original_grad, args, kwargs)
         except BaseException as error:
             drop_caller_frame(error)
             raise
         finally:
-            core.backward_depth -= 1
+            core.in_backward.remove(thread)
+        if thread == log.thread and not log.off and not kwargs.get("create_graph"):
+            core.grad_ended()
+        return found
 
     @functools.wraps(original_scale)
     def scale(self: Any, outputs: Any) -> Any:
-        scaled = original_scale(self, outputs)
-        if not is_compiling() and isinstance(outputs, Tensor):
-            unscaled[:] = scaled, outputs.detach()
-            core.scaler = self
+        try:
+            scaled = original_scale(self, outputs)
+        except BaseException as error:
+            drop_caller_frame(error)
+            raise
+        if not is_compiling() and is_plain(outputs) and get_ident() == log.thread:
+            with torch._C.DisableTorchFunction():
+                read_unseen(outputs, lambda loss: keep(scaled, loss))
+            core.scaler = ref(self)
         return scaled
+
+    def keep(scaled: Any, loss: Any) -> None:
+        unscaled[:] = scaled, loss.detach()
 
     patches.set(torch.autograd, "backward", backward)
     patches.set(torch.autograd, "grad", grad)
@@ -124,8 +134,20 @@ class OptimizerPoint:
         self._core = core
         self._numbers: dict[int, tuple[Any, int]] = {}
         self._open: list[int] = []  # when steps under way began
-        self._in_backward = False
+        self._in_backward: set[int] = set()  # threads that stepped inside their backward
+        self._handles: list[Any] = []
         self.fired = 0
+
+    def attach(self) -> None:
+        """Register the hooks that torch calls around the steps of every optimizer."""
+        self._handles = [
+            optimizer_hooks.register_optimizer_step_pre_hook(self.before),
+            optimizer_hooks.register_optimizer_step_post_hook(self.after),
+        ]
+
+    def detach(self) -> None:
+        for handle in self._handles:
+            handle.remove()
 
     def number(self, optimizer: Any) -> int:
         """An optimizer's number in order of its first step."""
@@ -138,20 +160,21 @@ class OptimizerPoint:
 
     def before(self, optimizer: Any, *_: Any) -> None:
         core = self._core
-        if (core.compiles and is_compiling()) or core.log.off or core.backward_depth:
+        log = core.log
+        if (core.compiles and is_compiling()) or log.off or core.runs_backward():
             return
         try:
+            if get_ident() != log.thread and not log.claim(OPTIMIZER):
+                return
             if self._open and _steps_under_way() <= len(self._open):
                 self._open.clear()  # an earlier step ended in an exception the program caught
-                core.log.leave(0)
-            log = core.log
-            if get_ident() == log.thread or log.claim(OPTIMIZER):
-                begun = monotonic_ns()
-                log.events.append(OPTIMIZER)
-                log.events.append(begun)
-                self._open.append(begun)
-                if core.device.timing:
-                    core.device.mark(OPTIMIZER)
+                log.leave(0)
+            begun = monotonic_ns()
+            log.events.append(OPTIMIZER)
+            log.events.append(begun)
+            self._open.append(begun)
+            if core.device.timing:
+                core.device.mark(OPTIMIZER)
         except Exception as problem:
             core.guard(problem)
 
@@ -160,12 +183,17 @@ class OptimizerPoint:
         core = self._core
         if (core.compiles and is_compiling()) or core.log.off:
             return
-        if core.backward_depth:
-            self._in_backward = True
-            return
-        if not self._open:
+        thread = get_ident()
+        if core.runs_backward():  # in a thread of autograd's: the observed thread waits for it
+            self._in_backward.add(thread if thread in core.in_backward else core.log.thread)
             return
         try:
+            if thread != core.log.thread:
+                if _steps_under_way() == 1:
+                    core.optimizer_stepped_elsewhere(self.number(optimizer))
+                return
+            if not self._open:
+                return
             begun = self._open.pop()
             now = monotonic_ns()
             core.log.events.append(LEAVE)
@@ -180,8 +208,9 @@ class OptimizerPoint:
             core.guard(problem)
 
     def stepped_in_backward(self) -> bool:
-        """Whether optimizers stepped inside the backward that has just ended."""
-        stepped, self._in_backward = self._in_backward, False
+        """Whether optimizers stepped inside the backward that has just ended in this thread."""
+        stepped = get_ident() in self._in_backward
+        self._in_backward.discard(get_ident())
         return stepped
 
 
@@ -193,18 +222,28 @@ def patch_optimizers(core: Core, patches: Patches) -> None:
 
     @functools.wraps(original_init)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        original_init(self, *args, **kwargs)
+        try:
+            original_init(self, *args, **kwargs)
+        except BaseException as error:
+            drop_caller_frame(error)
+            raise
         if not core.log.off:
             try:
-                core.optimizer_made(self, core.sites.locate(SiteKind.OPTIMIZER_MADE))
+                with unseen_by_program():
+                    core.optimizer_made(self, core.sites.locate(SiteKind.OPTIMIZER_MADE))
             except Exception as problem:
                 core.guard(problem)
 
     @functools.wraps(original_step)
     def scaler_step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         fired = point.fired
-        result = original_step(self, optimizer, *args, **kwargs)
-        if point.fired == fired and not core.log.off and not core.backward_depth:
+        try:
+            result = original_step(self, optimizer, *args, **kwargs)
+        except BaseException as error:
+            drop_caller_frame(error)
+            raise
+        left_out = point.fired == fired and get_ident() == core.log.thread
+        if left_out and not core.log.off and not core.runs_backward():
             core.skipped_updates += 1
             try:
                 core.optimizer_stepped(point.number(optimizer))
@@ -216,9 +255,8 @@ def patch_optimizers(core: Core, patches: Patches) -> None:
         clip = _timed(core, getattr(torch.nn.utils, name))
         patches.set(torch.nn.utils, name, clip)
         patches.set(torch.nn.utils.clip_grad, name, clip)
-    before = optimizer_hooks.register_optimizer_step_pre_hook(point.before)
-    after = optimizer_hooks.register_optimizer_step_post_hook(point.after)
-    core.on_end.extend([before.remove, after.remove])
+    point.attach()
+    core.on_end.append(point.detach)
     patches.set(Optimizer, "__init__", init)
     patches.set(Optimizer, "zero_grad", _timed(core, Optimizer.zero_grad))
     patches.set(torch.amp.GradScaler, "step", scaler_step)
@@ -233,12 +271,15 @@ def _timed(core: Core, original: Any) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
         if core.compiles and is_compiling():
             return original(*args, **kwargs)
-        if log.off or core.backward_depth or get_ident() != log.thread:
+        if log.off or get_ident() != log.thread or core.in_backward:
             return original(*args, **kwargs)
         append(OPTIMIZER)
         append(monotonic_ns())
         try:
             return original(*args, **kwargs)
+        except BaseException as error:
+            drop_caller_frame(error)
+            raise
         finally:
             append(LEAVE)
             append(monotonic_ns())

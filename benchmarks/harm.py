@@ -1,0 +1,135 @@
+"""Programs in which things happen at random steps, under plain Python and observed.
+
+python benchmarks/harm.py [--rounds N] [--seed N]
+python benchmarks/harm.py --table FILE.json
+
+A round is one seed of programs/random_events.py: it runs bare and observed, with a kernel window at
+a random step, forked from one process that has imported torch. Exit code and output must be the
+same, the losses and final weights among it. Seeds begin at --seed; what the file has of others is
+kept.
+"""
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from _about import SOURCE, about, kept
+
+HERE = Path(__file__).resolve().parent
+PROGRAM = HERE / "programs" / "random_events.py"
+PATIENCE_S = 120.0  # a program that runs for longer hangs
+SAME, DIFFERENT, CRASHED, HANGS = "same", "different", "crashed", "hangs"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a program ended: its exit code, negative for a signal and None where it never did."""
+
+    code: int | None
+    output: str
+
+
+def main() -> None:
+    sys.path.insert(0, str(SOURCE))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, help="begin no round after that long")
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "harm.json")
+    parser.add_argument("--table", type=Path, metavar="FILE.json")
+    options = parser.parse_args()
+    if options.table:
+        print(table(json.loads(options.table.read_text())), end="")
+        return
+    document = about("stepscope.harm/1", "harm.py", device="cpu")
+    until = time.monotonic() + 60 * (options.minutes or float("inf"))
+    found = rounds(range(options.seed, options.seed + options.rounds), until)
+    kept(options.out, document, "rounds")
+    document["rounds"] = document.get("rounds", {}) | found
+    document["counts"] = dict(Counter(document["rounds"].values()))
+    options.out.write_text(json.dumps(document, indent=1) + "\n")
+    print(table(document), end="")
+
+
+def rounds(seeds: range, until: float) -> dict[str, str]:
+    """What became of each round, by its seed."""
+    from stepscope.launch.fork_server import ForkServer
+
+    found: dict[str, str] = {}
+    environ = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(SOURCE)}
+    with tempfile.TemporaryDirectory() as scratch:
+        server = ForkServer(environ, HERE)
+        for seed in seeds:
+            if time.monotonic() > until:
+                break
+            pair = [_run(server, seed, Path(scratch) / f"{seed}-{way}", way) for way in (0, 1)]
+            found[str(seed)] = became = judged(*pair)
+            if became != SAME:
+                print(f"seed {seed}: {became}: {pair}", file=sys.stderr, flush=True)
+            if any(ended.code is None for ended in pair):
+                server.close()
+                server = ForkServer(environ, HERE)
+        server.close()
+    return found
+
+
+def judged(bare: Ended, observed: Ended) -> str:
+    """What observing did to a program."""
+    if bare == observed:
+        return SAME
+    if observed.code is None:
+        return HANGS
+    if observed.code != bare.code and observed.code < 0:
+        return CRASHED
+    return DIFFERENT
+
+
+def _run(server: Any, seed: int, folder: Path, observed: int) -> Ended:
+    from stepscope.launch.program import Program
+    from stepscope.record.probe_options import ProbeOptions
+
+    folder.mkdir()
+    probe = ""
+    if observed:
+        chance = random.Random(seed)
+        options = ProbeOptions(
+            str(folder),
+            time.monotonic_ns(),
+            window=chance.randrange(1, 5),
+            window_at=chance.randrange(2, 14),
+        )
+        probe = options.to_json()
+    with open(folder / "output", "wb") as output, open(os.devnull, "wb") as nowhere:
+        program = Program(str(PROGRAM), (str(seed),), module=False)
+        process = server.start(program, probe, output, folder, errors=nowhere)
+        if process is None:
+            sys.exit("the process that has imported torch is gone")
+        try:
+            code = process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            code = None
+    return Ended(code, (folder / "output").read_text(errors="replace"))
+
+
+def table(document: dict[str, Any]) -> str:
+    counts = document["counts"]
+    head = f"rounds {sum(counts.values()):,}"
+    cells = [f"{name} {counts.get(name, 0):,}" for name in (CRASHED, HANGS, DIFFERENT)]
+    return " · ".join([head, *cells]) + "\n"
+
+
+if __name__ == "__main__":
+    main()

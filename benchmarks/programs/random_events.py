@@ -1,0 +1,201 @@
+"""A small training in which things happen at random steps: signals, forks, profilers, threads that
+start and end, exceptions. `python random_events.py SEED`: the same seed, the same output."""
+
+import copy
+import cProfile
+import gc
+import io
+import os
+import random
+import signal
+import sys
+import threading
+from collections.abc import Callable
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+chance = random.Random(int(sys.argv[1]))
+torch.manual_seed(chance.randrange(1000))
+model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 1))
+optimizer = chance.choice([torch.optim.SGD, torch.optim.Adam])(model.parameters(), lr=0.01)
+later: list[tuple[int, Callable[[], None]]] = []  # (step, what ends then)
+heard: list[int] = []
+number = 0
+
+
+def say(*words: object) -> None:
+    print(*words, flush=True)
+
+
+def step() -> float:
+    optimizer.zero_grad()
+    loss = model(torch.randn(4, 8)).square().mean()
+    loss.backward()
+    optimizer.step()
+    return float(loss.item())
+
+
+def fork() -> None:
+    way = chance.choice(["exit", "leave", "raise", "exec", "kill", "train"])
+    child = os.fork()
+    if child == 0:
+        if way == "exit":
+            sys.exit(3)
+        if way == "raise":
+            raise ValueError("of a child")
+        if way == "exec":
+            os.execv("/bin/true", ["true"])
+        if way == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if way == "train":
+            say("child", step())
+        os._exit(4)
+    say("fork", way, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+
+def thread_waits() -> None:
+    """One that starts now and ends at a later step."""
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+
+    def over() -> None:
+        end.set()
+        thread.join()
+
+    later.append((number + chance.randrange(1, 8), over))
+
+
+def thread_works() -> None:
+    """One that trains, evaluates or profiles while this one waits for it."""
+
+    def evaluate() -> None:
+        with torch.no_grad():
+            say("thread", model[0](torch.ones(4, 8)).sum().item())
+
+    def profile() -> None:
+        with torch.profiler.profile() as own:
+            evaluate()
+        say("thread", len([event for event in own.events() if event.name == "aten::linear"]))
+
+    work = chance.choice([evaluate, profile, lambda: say("thread", step())])
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+profiling = False  # one at a time, as torch has it
+
+
+def profile() -> None:
+    """One that records up to a later step."""
+    global profiling
+    if profiling:
+        return
+    profiling = True
+    stacks = chance.random() < 0.3
+    own = torch.profiler.profile(record_shapes=chance.random() < 0.3, with_stack=stacks)
+    own.start()
+
+    def over() -> None:
+        global profiling
+        own.stop()
+        profiling = False
+        say("profiled", len([event for event in own.events() if event.name == "aten::linear"]))
+
+    later.append((number + chance.randrange(1, 6), over))
+
+
+def profile_python() -> None:
+    own = cProfile.Profile()
+    names = []
+    if chance.random() < 0.5:
+        own.runcall(step)
+        names = [entry.code.co_name for entry in own.getstats() if not isinstance(entry.code, str)]
+    else:
+        sys.setprofile(lambda frame, *_: names.append(frame.f_code.co_name))
+        step()
+        sys.setprofile(None)
+    say("profiled", len(names))
+
+
+def send_signal() -> None:
+    kind = chance.choice([signal.SIGUSR1, signal.SIGALRM, signal.SIGINT])
+    try:
+        os.kill(os.getpid(), kind)
+        gc.collect()
+        say("signals", heard)
+    except KeyboardInterrupt:
+        say("interrupted")
+
+
+def fail() -> None:
+    """An exception in a forward, a backward or a step, which the program catches."""
+    where = chance.choice(["forward", "backward", "step"])
+
+    def hook(*_: object) -> None:
+        raise RuntimeError(where)
+
+    if where == "forward":
+        handle = model[2].register_forward_hook(hook)
+    elif where == "backward":
+        handle = model[0].weight.register_hook(hook)
+    else:
+        handle = optimizer.register_step_pre_hook(hook)
+    try:
+        step()
+    except RuntimeError as error:
+        say("caught", error)
+    handle.remove()
+
+
+def copy_and_save() -> None:
+    buffer = io.BytesIO()
+    torch.save(copy.deepcopy(model).state_dict(), buffer)
+    say("saved", len(buffer.getvalue()))
+
+
+def epoch() -> None:
+    for (x,) in DataLoader(TensorDataset(torch.randn(8, 8)), batch_size=4, shuffle=True):
+        model(x).sum().backward()
+        optimizer.step()
+
+
+def end() -> None:
+    """The program's last act."""
+    way = chance.choice(["fall", "exit", "raise", "leave", "terminate", "interrupt", "thread"])
+    say("ends", way)
+    if way == "exit":
+        sys.exit(5)
+    if way == "raise":
+        raise ValueError("at the end")
+    if way == "leave":
+        os._exit(6)
+    if way == "terminate":
+        os.kill(os.getpid(), signal.SIGTERM)
+    if way == "interrupt":
+        raise KeyboardInterrupt
+    if way == "thread":
+        threading.Thread(target=lambda: say("last", step())).start()
+
+
+EVENTS: list[Callable[[], object]] = [
+    *(fork, thread_waits, thread_works, profile, profile_python),
+    *(send_signal, fail, copy_and_save, epoch, gc.collect),
+]
+
+for kind in (signal.SIGUSR1, signal.SIGALRM):
+    signal.signal(kind, lambda received, _: heard.append(received))
+for number in range(chance.randrange(14, 26)):
+    say(number, step())
+    for at, over in [one for one in later if one[0] <= number]:
+        later.remove((at, over))
+        over()
+    if chance.random() < 0.4:
+        chance.choice(EVENTS)()
+for _, over in later:
+    over()
+say("weights", sum(p.double().sum().item() for p in model.parameters()), torch.rand(()).item())
+end()

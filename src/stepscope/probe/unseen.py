@@ -1,0 +1,64 @@
+"""Reading tensors unseen: the program's modes, its subclasses of Tensor and its profiler are not
+told what the observer asks.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from torch import _C, Tensor
+from torch._C import _autograd
+from torch.overrides import TorchFunctionMode
+
+from stepscope.probe.sites import is_user_code
+
+
+def unseen_by_program() -> AbstractContextManager[Any]:
+    """Inside it, modes of the program (TorchFunctionMode, TorchDispatchMode) and its subclasses of
+    Tensor that override functions see no call."""
+    dispatching = _C._len_torch_dispatch_stack()
+    return _undispatched() if dispatching else _C.DisableTorchFunction()
+
+
+@contextmanager
+def _undispatched() -> Iterator[None]:
+    with _C.DisableTorchFunction(), _C._DisableTorchDispatch():
+        yield
+
+
+def is_plain(value: Any) -> bool:
+    """Whether reading a value is torch's own affair: not one of a subclass of the program's."""
+    kind = type(value)
+    return kind is Tensor or (isinstance(value, Tensor) and kind.__module__.startswith("torch."))
+
+
+def read_unseen(value: Any, read: Callable[[Any], None]) -> None:
+    """Read a plain tensor without the program's profiler or modes recording it. One that cannot be
+    read, as in a transform of torch.func, is left alone."""
+    profiled = _autograd._profiler_enabled()
+    if profiled:
+        _autograd._enable_record_function(False)
+    try:
+        if _C._len_torch_dispatch_stack():
+            with _C._DisableTorchDispatch():
+                read(value)
+        else:
+            read(value)
+    except (RuntimeError, NotImplementedError):
+        return
+    finally:
+        if profiled:
+            _autograd._enable_record_function(True)
+
+
+def own_function_modes() -> list[str]:
+    """Torch function modes that the program itself defines. torch's recorder of Python stacks asks
+    for gradients through them."""
+    found, todo = [], list(TorchFunctionMode.__subclasses__())
+    while todo:
+        mode = todo.pop()
+        todo += mode.__subclasses__()
+        code = getattr(vars(mode).get("__torch_function__"), "__code__", None)
+        if code is not None and is_user_code(code):
+            found.append(mode.__qualname__)
+    return found

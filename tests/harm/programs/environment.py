@@ -1,0 +1,199 @@
+# %% reads_stdin quick stdin=first\nsecond
+print(input(), sys.stdin.read())
+train()
+
+# %% arguments quick args=--rate,0.5,file
+import argparse
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--rate", type=float)
+parser.add_argument("name")
+print(parser.parse_args(), sys.argv[1:])
+train()
+
+# %% wrong_arguments exit=2 args=--unknown steps=0
+import argparse
+
+argparse.ArgumentParser(prog="program").parse_args()
+
+# %% binary_output
+train()
+sys.stdout.flush()
+sys.stdout.buffer.write(bytes(range(256)))
+
+# %% without_newline
+train()
+sys.stdout.write("no newline at the end")
+
+# %% large_output
+train()
+print("x" * 200_000)
+
+# %% to_stderr
+for _ in range(12):
+    print(step(), file=sys.stderr)
+
+# %% relative_files
+with open("notes.txt", "w") as file:
+    file.write("kept")
+train()
+print(open("notes.txt").read(), sorted(name for name in os.listdir() if name.endswith(".txt")))
+
+# %% another_folder
+os.makedirs("inner", exist_ok=True)
+os.chdir("inner")
+train()
+print(os.path.basename(os.getcwd()))
+
+# %% folder_removed
+os.makedirs("gone", exist_ok=True)
+os.chdir("gone")
+os.rmdir("../gone")
+train()
+
+# %% environment quick
+print(sorted(name for name in os.environ if name.startswith(("STEPSCOPE", "PYTHON", "KINETO", "TORCH"))))
+train()
+print(sorted(name for name in os.environ if name.startswith(("STEPSCOPE", "PYTHON", "KINETO", "TORCH"))))
+
+# %% environment_changed steps=24
+os.environ["MINE"] = "1"
+train()
+os.environ.clear()
+train()
+print(dict(os.environ))
+
+# %% import_path
+print(sys.path[0] == os.path.dirname(os.path.abspath(__file__)), any("stepscope/launch" in p for p in sys.path))
+train()
+
+# %% imports_its_own_module
+with open("helper_module.py", "w") as file:
+    file.write("value = 7\n")
+import helper_module
+
+train()
+print(helper_module.value, helper_module.__spec__.name, type(helper_module.__loader__).__name__)
+
+# %% import_fails
+train()
+try:
+    import no_such_module
+except ModuleNotFoundError as error:
+    print(error, error.name)
+
+# %% import_hook
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name.startswith("imaginary"):
+            print("asked for", name)
+
+sys.meta_path.insert(0, Finder())
+train()
+try:
+    import imaginary
+except ModuleNotFoundError:
+    print("not found")
+
+# %% limits
+import resource
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+train()
+print(resource.getrlimit(resource.RLIMIT_NOFILE))
+
+# %% core_limit_and_niceness
+import resource
+
+print(resource.getrlimit(resource.RLIMIT_CORE), os.nice(0))
+train()
+
+# %% umask_and_ids
+old = os.umask(0o077)
+train()
+print(oct(os.umask(old)), os.getpgid(0) == os.getpgrp())
+
+# %% temporary_files
+import tempfile
+
+with tempfile.TemporaryDirectory() as folder:
+    train()
+    print(os.listdir(folder))
+
+# %% locale_and_time
+import locale
+
+train()
+print(locale.getlocale(), time.tzname)
+
+# %% no_torch_functions_used steps=0
+print("nothing is trained")
+
+# %% set_recursion_limit
+sys.setrecursionlimit(3000)
+train()
+print(sys.getrecursionlimit())
+
+# %% buffered_files
+file = open("out.txt", "w")
+file.write("not flushed")
+train()
+file.close()
+print(open("out.txt").read())
+
+# %% standard_output_replaced
+import io
+
+real, sys.stdout = sys.stdout, io.StringIO()
+train()
+text, sys.stdout = sys.stdout.getvalue(), real
+print(text)
+
+# %% print_to_closed_pipe
+reading, writing = os.pipe()
+os.close(reading)
+train()
+try:
+    os.write(writing, b"x")
+except BrokenPipeError:
+    print("broken pipe")
+
+# %% module_program quick module
+print(__name__, __package__, __spec__.name, sys.argv[1:])
+train()
+
+# %% warnings_are_errors_from_the_start cold=PYTHONWARNINGS=error
+train()
+
+# %% hash_seed cold=PYTHONHASHSEED=3
+train()
+print(hash("a"))
+
+# %% development_mode cold=PYTHONDEVMODE=1 loud
+train()
+
+# %% unbuffered cold=PYTHONUNBUFFERED=1
+train()
+print(sys.stdout.write_through)
+
+# %% no_site_of_the_user cold=PYTHONNOUSERSITE=1
+train()
+print(sys.flags.no_user_site)
+
+# %% whole_interpreter_with_thread cold problems=no_window
+thread = threading.Thread(target=train)
+thread.start()
+thread.join()
+
+# %% whole_interpreter_with_profile cold steps=8 problems=profiled_itself,no_window
+import cProfile
+import pstats
+
+train(4)
+profiler = cProfile.Profile()
+profiler.enable()
+for _ in range(4):
+    step()
+profiler.disable()
+print(sorted(name for _, _, name in pstats.Stats(profiler).stats))
+train(4)
