@@ -94,12 +94,19 @@ def test_a_folder_of_repeated_runs_is_a_side(compare, recorded):
     assert json.loads(out)["other"]["names"] == ["branch/1", "branch/2", "branch/3"]
 
 
-def test_three_runs_a_side_teach_later_comparisons_the_noise(compare, recorded, tmp_path):
-    for n in range(1, 4):
-        recorded(f"main/{n}", 1 + n / 1000)
+def test_two_runs_are_judged_by_what_they_hold_whatever_is_measured_later(
+    compare, recorded, tmp_path
+):
+    one, two, *_ = (recorded(f"main/{n}", 1 + n / 1000) for n in range(1, 4))
+    before = compare(one, two, "--json")[1]
+    assert json.loads(before)["items"][0]["noise_floor_from"] == "assumed"
     compare("main", "main")
-    out = compare(tmp_path / "main" / "1", tmp_path / "main" / "2")[1]
-    assert "noise floor 5.0%, from 3 earlier runs of this program" in " ".join(out.split())
+    assert compare(one, two, "--json")[1] == before
+    record = json.loads((two / "run.json").read_text())
+    record["noise"] = [{"device": "cpu", "share": 0.012, "processes": 6}]
+    (two / "run.json").write_text(json.dumps(record))
+    out = compare(one, two)[1]
+    assert "noise floor 5.0%, from 6 processes on this machine" in " ".join(out.split())
 
 
 def test_files_are_written_by_their_ending_and_dash_prints_markdown(compare, recorded, tmp_path):

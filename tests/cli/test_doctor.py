@@ -136,8 +136,21 @@ def test_json_is_one_document_on_stdout(stub):
     assert document["schema"] == 1
     assert document["ceilings"]["ceilings"]["launch_us"]["value"] == 4.1
     assert document["problem"] is None
+    assert document["wall"] in ("namespaces", "landlock", "none")
     assert {"what", "ok", "detail"} == set(document["can_measure"][0])
     assert document["cache"] == str(cache_file(document["ceilings"]["key"]))
+
+
+@pytest.mark.parametrize(
+    ("wall", "says"),
+    [
+        ("namespaces", "trials write only to their own folders (mount namespace)"),
+        ("landlock", "trials write only to their own folders (Landlock)"),
+        ("none", "trials not guarded by the kernel: tune and batch ask for --unguarded"),
+    ],
+)
+def test_what_keeps_trials_from_the_users_files_is_said(wall, says):
+    assert says in " ".join(screen_of_gpus(wall=wall).split())
 
 
 def test_without_torch_the_rest_is_still_shown(stub, monkeypatch):
@@ -178,6 +191,7 @@ def screen_of_gpus(**changes):
     entries = {name: {"value": value, "spread": 0.01} for name, value in NAMES.items()}
     document = {
         "machine": machine_with_gpus(),
+        "wall": "landlock",
         "can_measure": [],
         "ceilings": {"device": "GPU", "measured_at": "2026-11-15", "ceilings": entries},
         "cautions": ["The CPU governor is powersave: clocks, and step times, may wander."],
@@ -213,6 +227,7 @@ def test_bars_compare_within_a_group():
 def test_outputs_without_unicode_get_ascii():
     document = {
         "machine": machine_with_gpus(),
+        "wall": "landlock",
         "can_measure": [{"what": "energy", "ok": True, "detail": ""}],
         "ceilings": None,
         "cautions": [],

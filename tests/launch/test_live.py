@@ -1,6 +1,5 @@
 """The live line, from rows written as a live child writes them."""
 
-import io
 import os
 import re
 
@@ -8,11 +7,16 @@ import pytest
 
 from stepscope.launch import live_line as live_module
 from stepscope.launch.live_line import LiveLine
-from stepscope.record.row_log import ROW_COLUMNS, RowKind
+from stepscope.record.facts import CompileFact, EnvironFact, ProcessFact
+from stepscope.record.row_log import FLAG_PROFILED, ROW_COLUMNS, RowKind
+from stepscope.store.json_lines import FactLog
 from stepscope.store.table import HEADER_BYTES, Table
 
 MS = 1e6
 COLUMN = {name: index for index, name in enumerate(ROW_COLUMNS)}
+ENVIRON = EnvironFact(changed_before_torch=[])
+PROCESS = ProcessFact(booted_ns=1, torch="2", python="3")
+COMPILE = CompileFact(site=0, what="Model")
 
 
 class Child:
@@ -38,6 +42,13 @@ class Child:
             self.rows += 1
 
 
+class Shown(list):
+    """Takes what the line says."""
+
+    def __call__(self, text):
+        self.append(text)
+
+
 @pytest.fixture
 def child(tmp_path):
     return Child(tmp_path / "rows.npy")
@@ -58,15 +69,14 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def line(child, clock):
-    line = LiveLine(child.path, io.StringIO())
+    line = LiveLine(child.path.parent, Shown())
     yield line
-    if line._file is not None:
-        line._file.close()
+    line.close()
 
 
 def drawn(line):
-    """What was drawn last, without what clears the line."""
-    return line._stream.getvalue().rsplit("\x1b[2K", 1)[-1].rstrip("\r")
+    """What was said last."""
+    return line._show[-1]
 
 
 def test_shows_step_time_and_speed(line, child):
@@ -107,13 +117,37 @@ def test_follows_a_table_as_it_grows(line, child):
     assert "step 200" in drawn(line)
 
 
-def test_nothing_is_drawn_before_there_are_rows(line, child):
+@pytest.mark.parametrize(
+    ("facts", "text"),
+    [
+        ([], "starting"),
+        ([ENVIRON], "starting"),
+        ([PROCESS], "torch imported, no step yet"),
+        ([PROCESS, COMPILE], "compiling or setting up"),
+    ],
+)
+def test_before_the_first_step_it_says_what_the_program_does(line, child, facts, text):
+    log = FactLog(child.path.parent / "facts.jsonl")
+    for fact in facts:
+        log.write(fact)
     line.tick()
-    assert drawn(line) == ""
+    assert re.fullmatch(rf"stepscope  {text} · \d+ s", drawn(line))
     child.write(1)
     line.tick()
-    assert drawn(line) == ""
-    line.clear()
+    assert drawn(line) == "stepscope  step 1"
+
+
+def test_steps_slowed_by_recording_are_not_counted_as_fast_or_slow(line, child):
+    child.write(50, samples=32)
+    child.write(1, kind=RowKind.WINDOW, ms=300.0)
+    child.write(20, ms=90.0, samples=32, flags=FLAG_PROFILED)
+    line.tick()
+    assert drawn(line).startswith("stepscope  step 70 · 10.0 ms · 3,200 samples/s")
+    assert drawn(line).endswith("recording kernels")
+    child.write(1, kind=RowKind.WINDOW, ms=300.0)
+    child.write(30, samples=32)
+    line.tick()
+    assert drawn(line) == "stepscope  step 100 · 10.0 ms · 3,200 samples/s · data wait 0%"
 
 
 def test_a_row_not_yet_ended_is_left_for_the_next_look(line, child):
@@ -145,7 +179,7 @@ def test_a_file_that_ends_inside_a_row_is_read_on_once_it_is_whole(line, child, 
 def test_a_file_without_its_header_yet_is_waited_for(line, child):
     child.path.write_bytes(b"")
     line.tick()
-    assert drawn(line) == ""
+    assert "starting" in drawn(line)
     child.path.unlink()
     line._file = None
     child.write(10)
@@ -196,7 +230,7 @@ def test_marks_of_the_program_decide_alone(line, child):
 def test_looks_only_now_and_then(child, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(live_module.time, "monotonic", lambda: now[0])
-    line = LiveLine(child.path, io.StringIO())
+    line = LiveLine(child.path.parent, Shown())
     child.write(10)
     line.tick()
     child.write(10)
@@ -206,13 +240,6 @@ def test_looks_only_now_and_then(child, monkeypatch):
     now[0] += 0.5
     line.tick()
     assert "step 20" in drawn(line)
-
-
-def test_the_line_can_be_cleared(line, child):
-    child.write(10)
-    line.tick()
-    line.clear()
-    assert line._stream.getvalue().endswith("\x1b[2K\r")
 
 
 def test_the_line_fits_a_terminal(line, child):

@@ -66,6 +66,7 @@ class Share(click.ParamType[float]):
 )
 @click.option("--budget", default="10m", metavar="TIME", help="For all trials: 90s, 10m [10m].")
 @click.option("--allow-writes", is_flag=True, help="Let the program write outside its folder.")
+@click.option("--unguarded", is_flag=True, help="Run also where nothing can protect your files.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder [.stepscope/batch-<id>].")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--quiet", is_flag=True, help="No progress.")
@@ -82,6 +83,7 @@ def batch(
     seconds: float,
     budget: str,
     allow_writes: bool,
+    unguarded: bool,
     out: Path | None,
     as_json: bool,
     quiet: bool,
@@ -99,9 +101,12 @@ def batch(
     from stepscope.batch.program import BatchRequest
     from stepscope.fixes.registry import parse_fixes
     from stepscope.launch.program import Program, check_program
+    from stepscope.measure.isolation import choose_wall
     from stepscope.measure.trial.pool import parse_budget
+    from stepscope.record.probe_options import Wall
     from stepscope.report.render.terminal.story import print_story
     from stepscope.report.story.batch import batch_story
+    from stepscope.report.story.guard import UNGUARDED
 
     parse_fixes(fixes)
     for fix in fixes:
@@ -113,7 +118,10 @@ def batch(
     target = Program(program, arguments, module)
     check_program(target, Path.cwd())
     request = BatchRequest(fixes, smallest, largest, headroom, within, steps, seconds, budget_s)
-    session = BatchFinder(target, out, Path.cwd(), allow_writes)
+    wall = choose_wall(allow_writes, unguarded)
+    if wall is Wall.NONE and not allow_writes:
+        print(f"stepscope: {UNGUARDED}", file=sys.stderr)
+    session = BatchFinder(target, out, Path.cwd(), allow_writes, unguarded)
     try:
         with progress(quiet, "baseline") as display:
             result, interrupted = session.run(request, lambda size, got: _show(display, size, got))

@@ -172,7 +172,7 @@ def bench(
 
 def _measured(request: "BenchRequest", out: Path | None, force: bool) -> "BenchResult":
     """The result of a grid or study, also kept in its folder."""
-    from stepscope.bench.ceilings import matmul_ceilings
+    from stepscope.bench.machine import matmul_ceilings
     from stepscope.bench.run import run_grid
     from stepscope.bench.studies import run_study
     from stepscope.bench.summary import bench_result

@@ -102,7 +102,7 @@ def compare(
 
     from stepscope.compare.document import compare_results, parse_limit
     from stepscope.compare.open_sides import open_sides
-    from stepscope.compare.verdicts import remember_noise, stored_floor
+    from stepscope.compare.verdicts import remember_noise
     from stepscope.report.render.terminal.story import print_story
     from stepscope.report.story.compare import comparison_screen
 
@@ -113,7 +113,7 @@ def compare(
     files = [path for path in (markdown, out) if path is not None]
     check_files(files, force)
     ours, theirs = open_sides(base, other, Path.cwd())
-    comparison = compare_results(ours, theirs, stored_floor((*ours, *theirs)), most, strict)
+    comparison = compare_results(ours, theirs, most, strict)
     for side in (ours, theirs):
         remember_noise(side)
     write_files(comparison, [path for path in files if str(path) != "-"])

@@ -21,13 +21,16 @@ def demo(budget: str) -> int:
     from stepscope import workloads
     from stepscope.cli.run import run
     from stepscope.cli.tune import tune
+    from stepscope.probe.guard.walls import find_wall
+    from stepscope.record.probe_options import Wall
     from stepscope.store.folder import create_folder
 
     folder = create_folder(None, False, Path.cwd(), "demo-")
     shutil.copyfile(Path(str(workloads.__file__)).parent / "slow.py", folder / PROGRAM[0])
     os.chdir(folder)
     click.echo(f"In {folder}", err=True)
-    for command, options in ((run, ()), (tune, ("--budget", budget, "--only", _TRIED))):
+    guard = () if find_wall() is not Wall.NONE else ("--unguarded",)  # the program is ours
+    for command, options in ((run, ()), (tune, (*guard, "--budget", budget, "--only", _TRIED))):
         click.echo(f"\n$ stepscope {' '.join([str(command.name), *options, *PROGRAM])}", err=True)
         code = command.main([*options, *PROGRAM], standalone_mode=False)
         if code:

@@ -41,6 +41,7 @@ def _document(refresh: bool, no_measure: bool) -> dict[str, Any]:
     from stepscope.hardware.ceilings import device_key
     from stepscope.hardware.gpus import visible_gpu_index
     from stepscope.hardware.machine import describe_machine
+    from stepscope.probe.guard.walls import find_wall
 
     machine = describe_machine()
     gpu = visible_gpu_index(os.environ)
@@ -53,6 +54,7 @@ def _document(refresh: bool, no_measure: bool) -> dict[str, Any]:
     return {
         "schema": 1,
         "machine": to_builtins(machine),
+        "wall": find_wall(),
         "can_measure": to_builtins(capabilities(machine)),
         "ceilings": to_builtins(ceilings),
         "cautions": cautions(machine, ceilings),

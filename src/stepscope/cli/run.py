@@ -25,6 +25,7 @@ from stepscope.record.probe_options import ProbeOptions
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder [.stepscope/<id>].")
 @click.option("--force", is_flag=True, help="Replace the run in --out.")
 @click.option("--repeat", type=click.IntRange(1), default=1, help="Run it N times [1].")
+@click.option("--quiet-machine", is_flag=True, help="Wait first until other programs leave room.")
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), help="Seconds until the end.")
 @click.option("--quiet", is_flag=True, help="Say nothing but errors.")
 @click.argument("program")
@@ -43,6 +44,7 @@ def run(
     out: Path | None,
     force: bool,
     repeat: int,
+    quiet_machine: bool,
     timeout: float | None,
     quiet: bool,
     program: str,
@@ -67,6 +69,8 @@ def run(
     live = not quiet and sys.stderr.isatty()
     request = RunRequest(target, timeout, python, live, variables)
     memory_of = _memory_of() if memory else None
+    if quiet_machine:
+        _wait_until_quiet(quiet)
     exit_code = 0
     several = out if repeat > 1 else None
     places = [several / str(n) if several else out for n in range(1, repeat + 1)]
@@ -94,6 +98,26 @@ def run(
                 unused.rmdir()
             break
     return exit_code
+
+
+_LONGEST_WAIT_S = 600.0
+
+
+def _wait_until_quiet(quiet: bool) -> None:
+    from stepscope.cli.progress import progress
+    from stepscope.hardware.process_tree import wait_until_quiet
+
+    with progress(quiet, "looking whether the machine is quiet") as shown:
+        heard: list[float] = []
+
+        def told(cores: float) -> None:
+            if not heard:
+                shown.line("stepscope: the machine is busy; waiting, at most 10 minutes")
+            heard.append(cores)
+            shown.update(f"waiting for a quiet machine: {cores:.1f} cores in use")
+
+        if not wait_until_quiet(_LONGEST_WAIT_S, told):
+            shown.line("stepscope: still busy after 10 minutes; running beside other programs")
 
 
 def _memory_of() -> str:

@@ -63,6 +63,7 @@ _BEST = "throughput"
 @click.option("--seeds", type=click.IntRange(2, 20), default=3, help="Seeds of the proof [3].")
 @click.option("--on", metavar="DEVICE", help="Where trials run: cpu, cuda:1 [the program's own].")
 @click.option("--allow-writes", is_flag=True, help="Let the program write outside its folder.")
+@click.option("--unguarded", is_flag=True, help="Run also where nothing can protect your files.")
 @click.option("--price-per-hour", type=click.FloatRange(0), help="Of the machine, in any currency.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder [.stepscope/tune-<id>].")
 @click.option("--force", is_flag=True, help="Replace what is in --out.")
@@ -94,8 +95,11 @@ def tune(
 
     from stepscope.compare.open_sides import remember_noise_of
     from stepscope.launch.program import Program, check_program
+    from stepscope.measure.isolation import choose_wall
     from stepscope.measure.trial.pool import parse_budget
+    from stepscope.record.probe_options import Wall
     from stepscope.report.render.terminal.story import print_story
+    from stepscope.report.story.guard import UNGUARDED
     from stepscope.report.story.tune.story import tune_story
     from stepscope.tune.request import TuneRequest, check_fix_names
     from stepscope.tune.tuner import open_tune
@@ -109,6 +113,9 @@ def tune(
         skip=check_fix_names(skip, "skip"),
         **options,
     )
+    wall = choose_wall(request.allow_writes, request.unguarded)
+    if wall is Wall.NONE and not request.allow_writes:
+        print(f"stepscope: {UNGUARDED}", file=sys.stderr)
     with (
         open_tune(request, out or resume, resume is not None, force, Path.cwd()) as tuning,
         progress(quiet) as display,

@@ -12,7 +12,7 @@ from stepscope.compare.quantities import (
     setting_differences,
 )
 from stepscope.compare.sides import Side
-from stepscope.compare.verdicts import StoredFloor, judge_pair, pair_items
+from stepscope.compare.verdicts import judge_pair, pair_items, stored_floor
 from stepscope.compare.why import find_causes
 from stepscope.record.errors import UsageError
 from stepscope.results.comparison import (
@@ -52,7 +52,6 @@ def exit_code(items: Sequence[ItemVerdict], limit: float | None, strict: bool) -
 def compare_results(
     base: Sequence[Side],
     other: Sequence[Side],
-    stored: StoredFloor = lambda item: None,
     max_regression: float | None = None,
     strict: bool = False,
 ) -> Comparison:
@@ -62,7 +61,8 @@ def compare_results(
     """
     pairs, left_out = pair_items(base, other)
     traced = any(side.kind is ResultKind.TRACE for side in (*base, *other))
-    items = tuple(judge_pair(pair, stored, traced, len(pairs)) for pair in pairs)
+    floor = stored_floor(base, other)
+    items = tuple(judge_pair(pair, floor, traced, len(pairs)) for pair in pairs)
     chosen = decisive_item(items)
     scale = pairs[0].scale if len(pairs) == 1 else 1.0
     phases, idle = phase_changes(base, other, scale), idle_changes(base, other, scale)

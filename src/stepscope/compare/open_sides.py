@@ -1,5 +1,6 @@
 """Sides of a comparison from what the user points at."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +20,10 @@ from stepscope.compare.sides import (
     tune_side,
 )
 from stepscope.compare.verdicts import remember_noise
+from stepscope.hardware.noise_floors import NoiseFloor
 from stepscope.measure.journal import JOURNAL_FILE
 from stepscope.record.errors import StepscopeError, UsageError
-from stepscope.results.load import COMPARED, Bench, LoadedResult, Run, Trace, Tune, decode, load
+from stepscope.results.load import COMPARED, Bench, LoadedResult, Run, Trace, Tune, load
 from stepscope.store.folder import RUN_FILE, read_run
 from stepscope.store.json_lines import read_record_lines
 
@@ -76,7 +78,12 @@ def side_of(subject: LoadedResult) -> Side:
     if isinstance(subject, Run):
         assert folder is not None
         made = run_side(name, subject.summary, run_series(folder))
-        return replace(made, timeline=lambda: subject.timeline, stacks=lambda: subject.stacks)
+        return replace(
+            made,
+            noise=_noise(folder, made.device or "cpu"),
+            timeline=lambda: subject.timeline,
+            stacks=lambda: subject.stacks,
+        )
     if isinstance(subject, Trace):
         return replace(trace_side(name, subject.analysis), timeline=lambda: subject.timeline)
     # What lies beside a result's document is missing beside a document on its own.
@@ -84,11 +91,19 @@ def side_of(subject: LoadedResult) -> Side:
         path = folder / JOURNAL_FILE if folder else None
         lines = read_record_lines(path, _JournalLine, _ADVICE) if path else []
         trials = [line.trial for line in lines if line.trial is not None]
-        return tune_side(name, decode(subject.document, TuneSpeeds), trials)
+        return tune_side(name, subject.decoded(TuneSpeeds), trials)
     if isinstance(subject, Bench):
         records = read_record_lines(folder / RECORDS, ProcessRecord, _ADVICE) if folder else []
-        return bench_side(name, decode(subject.document, BenchResult), records)
+        return bench_side(name, subject.decoded(BenchResult), records)
     raise UsageError(f"{name} is a {subject.kind} result, which cannot be compared")
+
+
+def _noise(folder: Path, device: str) -> NoiseFloor | None:
+    """What a run was given of its program's noise on that device."""
+    for known in read_run(folder).noise or ():
+        if known.device == device and 0 < known.share < math.inf:
+            return NoiseFloor(known.share, known.processes)
+    return None
 
 
 def _window_side(subject: LoadedResult) -> Side:

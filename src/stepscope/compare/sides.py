@@ -15,7 +15,7 @@ from stepscope.bench.record import ProcessRecord, results_of
 from stepscope.bench.results import BenchResult, PointSummary
 from stepscope.hardware.gpus import GpuInfo
 from stepscope.hardware.machine import Machine, TorchBuild
-from stepscope.hardware.noise_floors import machine_key
+from stepscope.hardware.noise_floors import NoiseFloor, machine_key, program_key
 from stepscope.measure.trial.record import TrialRequest
 from stepscope.record.errors import UsageError
 from stepscope.record.facts import LoaderFact
@@ -89,6 +89,8 @@ class Side:
     """The analysis of the recorded window."""
     notes: tuple[Note, ...] = ()
     """What disturbed it."""
+    noise: NoiseFloor | None = None
+    """What was known of its program's noise as it was made."""
     timeline: Callable[[], Timeline | None] = lambda: None
     """The recorded window; None where there is none."""
     stacks: Callable[[], Timeline | None] = lambda: None
@@ -96,7 +98,9 @@ class Side:
 
     def noise_key(self, item: Item) -> str:
         """What the noise of an item is stored under: by program, whether run or tuned."""
-        return f"bench {item.key}" if self.kind is ResultKind.BENCH else f"program {self.program}"
+        if self.kind is ResultKind.BENCH:
+            return f"bench {item.key}"
+        return program_key(self.program)
 
     @property
     def machine_key(self) -> str | None:

@@ -2,19 +2,14 @@
 pair.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, log
 from statistics import NormalDist
 from typing import Final, NamedTuple, cast
 
 from stepscope.compare.sides import BASELINE_ITEM, FIXED_ITEM, Item, Side, merge_items
-from stepscope.hardware.noise_floors import (
-    MIN_GROUP_SIZE,
-    NoiseFloor,
-    known_noise_floor,
-    save_group,
-)
+from stepscope.hardware.noise_floors import MIN_GROUP_SIZE, NoiseFloor, save_group
 from stepscope.record.errors import UsageError
 from stepscope.results.comparison import FloorSource, ItemVerdict, ResultKind, Verdict
 from stepscope.stats.intervals import (
@@ -27,8 +22,6 @@ from stepscope.stats.intervals import (
 from stepscope.stats.stability import why_unstable
 from stepscope.stats.verdict import compare_processes, noise_floor, verdict_for_interval
 
-StoredFloor = Callable[[Item], NoiseFloor | None]
-"""What is known of the noise of an item, from earlier."""
 _MANY_TIMES: Final = 30  # on a machine with three times as much to do as it has cores
 
 
@@ -46,9 +39,9 @@ class FloorInUse(NamedTuple):
 def floor_of_pair(
     base: Processes, other: Processes, stored: NoiseFloor | None, recorded: bool
 ) -> FloorInUse:
-    """Of three processes a side their own noise; else what was stored; else what is assumed.
+    """Of three processes a side their own noise; else what the results hold; else what is assumed.
 
-    `recorded`: times are of a few recorded steps, for which nothing is stored.
+    `recorded`: times are of a few recorded steps, for which nothing is known.
     """
     fewest = min(len(base), len(other))
     own = noise_floor([base, other]) if fewest >= MIN_GROUP_SIZE else None
@@ -57,8 +50,7 @@ def floor_of_pair(
     if recorded:  # too short to tell whether steps are uneven
         return FloorInUse(DEFAULT_NOISE_FLOOR, FloorSource.ASSUMED)
     if stored is not None:
-        source = FloorSource.SAME_PROGRAM if stored.same else FloorSource.OTHER_PROGRAMS
-        return FloorInUse(stored.share, source, stored.processes)
+        return FloorInUse(stored.share, FloorSource.STORED, stored.processes)
     usual = DEFAULT_NOISE_FLOOR if fewest == 1 else FEW_PROCESSES_FLOOR
     # Where steps are uneven within a process, processes differ by many times that: what load there
     # is changes more slowly than a process lasts.
@@ -73,13 +65,18 @@ def _between_blocks(series: Sequence[float]) -> float:
     return float(means.std(ddof=1) / means.mean()) if len(means) > 1 else 0.0
 
 
-def stored_floor(sides: Sequence[Side]) -> StoredFloor:
-    """Looks items up in the cache of the machine all sides come from; None where they differ."""
-    keys = {side.machine_key for side in sides if side.machine_key is not None}
-    if len(keys) != 1:
-        return lambda item: None
-    (key,) = keys
-    return lambda item: known_noise_floor(key, sides[0].noise_key(item))
+def stored_floor(base: Sequence[Side], other: Sequence[Side]) -> NoiseFloor | None:
+    """The largest floor that the results hold: what was known as each was made, and what all their
+    processes show together. None where they come from different machines."""
+    sides = (*base, *other)
+    if len({side.machine_key for side in sides}) != 1:
+        return None
+    items = (item for side in (base, other) for item in merge_items(side).values())
+    groups = [item.series for item in items if len(item.series) >= MIN_GROUP_SIZE]
+    known = [side.noise for side in sides if side.noise is not None]
+    if (own := noise_floor(groups)) is not None:
+        known.append(NoiseFloor(own, sum(map(len, groups))))
+    return max(known, key=lambda floor: floor.share, default=None)
 
 
 def remember_noise(sides: Sequence[Side]) -> None:
@@ -116,7 +113,9 @@ class Pair:
         return (self.base.samples or 1.0) / (self.other.samples or 1.0) if self.by_sample else 1.0
 
 
-def judge_pair(pair: Pair, stored: StoredFloor, recorded: bool, pairs: int = 1) -> ItemVerdict:
+def judge_pair(
+    pair: Pair, stored: NoiseFloor | None, recorded: bool, pairs: int = 1
+) -> ItemVerdict:
     """The verdict on a pair. `recorded`: times come from traces.
 
     With several pairs each interval is widened so that all hold together 19 times of 20, by the
@@ -128,7 +127,7 @@ def judge_pair(pair: Pair, stored: StoredFloor, recorded: bool, pairs: int = 1) 
         else item.series
         for item in (pair.base, pair.other)
     )
-    floor = floor_of_pair(base, other, stored(pair.base), recorded)
+    floor = floor_of_pair(base, other, stored, recorded)
     found = compare_processes(base, other, floor.share)
     wider = NormalDist().inv_cdf(1 - _TAIL / pairs) / NormalDist().inv_cdf(1 - _TAIL)
     reach = log(found.high / found.ratio) * wider

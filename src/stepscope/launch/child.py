@@ -54,10 +54,12 @@ def run_child(
     on_tick: Callable[[], None],
     output: IO[bytes] | None = None,
     cwd: Path | None = None,
+    errors: IO[bytes] | None = None,
 ) -> Outcome:
     """Run a command to its end. `on_tick` is called about ten times a second meanwhile. `output`
-    takes its output: such a child ends on a signal to this process, and with this process however
-    that ends. It starts in `cwd`; None: where this process is."""
+    takes its output, stderr too unless `errors` does: such a child ends on a signal to this
+    process, and with this process however that ends. It starts in `cwd`; None: where this process
+    is."""
     started_ns, ours = time.monotonic_ns(), output is not None
     process = subprocess.Popen(
         command,
@@ -65,7 +67,7 @@ def run_child(
         cwd=cwd,
         stdin=subprocess.DEVNULL if ours else None,
         stdout=output,
-        stderr=subprocess.STDOUT if ours else None,
+        stderr=(errors or subprocess.STDOUT) if ours else None,
         preexec_fn=die_with_parent() if ours else None,
     )
     return watch_child(process, started_ns, timeout_s, on_start, on_tick, ours=ours)

@@ -3,72 +3,105 @@
 import os
 import struct
 import time
+from collections import deque
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO
+from typing import IO, Final, NamedTuple
 
 from stepscope.probe.step_rule import StepRule
-from stepscope.record.row_log import ROW_COLUMNS, RowKind
+from stepscope.record.facts import CompileFact, ProcessFact
+from stepscope.record.row_log import FLAG_PROFILED, ROW_COLUMNS, RowKind
 from stepscope.store.table import HEADER_BYTES
 
-_ROW = struct.Struct(f"<{len(ROW_COLUMNS)}d")
-_COLUMN = {name: i for i, name in enumerate(ROW_COLUMNS)}
-_EVERY_S = 0.5
-_INSTEAD = (RowKind.MARK, RowKind.BACKWARD, RowKind.CALL, RowKind.EVAL, RowKind.BATCH)
+_ROW: Final = struct.Struct(f"<{len(ROW_COLUMNS)}d")
+_COLUMN: Final = {name: i for i, name in enumerate(ROW_COLUMNS)}
+_EVERY_S: Final = 0.5
+_RECENT_NS: Final = 5e9
+_MOST: Final = 1000
+_INSTEAD: Final = (
+    *(RowKind.MARK, RowKind.BACKWARD, RowKind.GRAD),
+    *(RowKind.CALL, RowKind.EVAL, RowKind.BATCH),
+)
+_BEFORE: Final = {  # the first step, by the last of these facts that is there
+    CompileFact.fact: "compiling or setting up",
+    ProcessFact.fact: "torch imported, no step yet",
+}
+
+
+class _Stretch(NamedTuple):
+    """From a step's end to the next one's."""
+
+    steps: int
+    end_ns: float
+    elapsed_ns: float
+    samples: float
+    waited_ns: float
 
 
 class LiveLine:
-    """Draws one line on a terminal; nothing elsewhere."""
+    """Says every half second what the program is doing; `show` draws it."""
 
-    def __init__(self, rows: Path, stream: IO[str]) -> None:
-        self._path = rows
-        self._stream = stream
+    def __init__(self, folder: Path, show: Callable[[str], None]) -> None:
+        self._folder, self._show = folder, show
+        self._began = time.monotonic()
         self._file: IO[bytes] | None = None
         self._rule = StepRule()
         self._instead = dict.fromkeys(_INSTEAD, 0)
         self._drawn_at = 0.0
-        self._recent: list[tuple[int, float, float, float]] = []  # step, end, samples, data wait
-        self._samples = 0.0
-        self._waited = 0.0
+        self._step = 0
+        self._ended_ns: float | None = None  # of the last step
+        self._samples = self._waited = 0.0
+        self._slowed = self._recording = False  # since then; now
+        self._recent: deque[_Stretch] = deque(maxlen=_MOST)
         self.gpu_percent: float | None = None
 
     def tick(self) -> None:
         """Look for new rows; draw now and then."""
         now = time.monotonic()
-        if now - self._drawn_at < _EVERY_S:
-            return
-        self._drawn_at = now
-        self._read()
-        if len(self._recent) > 1:
-            self._stream.write(f"\x1b[2K{self.text()}\r")
-            self._stream.flush()
+        if now - self._drawn_at >= _EVERY_S:
+            self._drawn_at = now
+            self._read()
+            self._show(self.text())
 
-    def clear(self) -> None:
-        """Leave the line empty; nothing is drawn after that."""
+    def close(self) -> None:
+        """Nothing is read after that."""
         if self._file is not None:
             self._file.close()
-        if self._recent:
-            self._stream.write("\x1b[2K\r")
-            self._stream.flush()
 
     def text(self) -> str:
-        """The line, from the steps of the last few seconds."""
-        first, begin, samples, waited = self._recent[0]
-        last, end, samples_now, waited_now = self._recent[-1]
-        steps, seconds = last - first, (end - begin) / 1e9
-        if steps <= 0 or seconds <= 0:
-            return f"stepscope  step {last:,}"
-        parts = [f"step {last:,}", f"{seconds / steps * 1e3:.1f} ms"]
-        if samples_now > samples:
-            parts.append(f"{(samples_now - samples) / seconds:,.0f} samples/s")
-        if self.gpu_percent is not None and self.gpu_percent == self.gpu_percent:
-            parts.append(f"GPU {self.gpu_percent:.0f}%")
-        parts.append(f"data wait {(waited_now - waited) / 1e9 / seconds:.0%}")
+        """The line, from the steps of the last few seconds that were not slowed by recording."""
+        if not self._step:
+            parts = [self._before(), f"{time.monotonic() - self._began:.0f} s"]
+        else:
+            parts = [f"step {self._step:,}"]
+            steps = sum(one.steps for one in self._recent)
+            elapsed = sum(one.elapsed_ns for one in self._recent)
+            if steps and elapsed > 0:
+                parts.append(f"{elapsed / steps / 1e6:.1f} ms")
+                if samples := sum(one.samples for one in self._recent):
+                    parts.append(f"{samples / elapsed * 1e9:,.0f} samples/s")
+            if self.gpu_percent is not None and self.gpu_percent == self.gpu_percent:
+                parts.append(f"GPU {self.gpu_percent:.0f}%")
+            if steps and elapsed > 0:
+                waited = sum(one.waited_ns for one in self._recent)
+                parts.append(f"data wait {waited / elapsed:.0%}")
+            if self._recording:
+                parts.append("recording kernels")
         return "stepscope  " + " · ".join(parts)
+
+    def _before(self) -> str:
+        """What a program without a step is doing, by the facts it has written."""
+        try:
+            facts = (self._folder / "facts.jsonl").read_bytes()
+        except OSError:
+            return "starting"
+        known = (text for fact, text in _BEFORE.items() if f'"fact": "{fact}"'.encode() in facts)
+        return next(known, "starting")
 
     def _read(self) -> None:
         if self._file is None:
             try:
-                self._file = open(self._path, "rb", buffering=0)  # noqa: SIM115
+                self._file = open(self._folder / "rows.npy", "rb", buffering=0)  # noqa: SIM115
                 self._file.seek(HEADER_BYTES)
             except OSError:
                 return
@@ -79,12 +112,13 @@ class LiveLine:
                 self._file.seek(-len(data), os.SEEK_CUR)
                 break
             self._add(row)
-        del self._recent[:-200]
 
     def _add(self, row: tuple[float, ...]) -> None:
-        kind = int(row[_COLUMN["kind"]])
+        end, kind = row[0], int(row[_COLUMN["kind"]])
         self._samples += row[_COLUMN["samples"]] or row[_COLUMN["inputs"]]
         self._waited += row[_COLUMN["data_wait_ns"]]
+        self._recording = bool(int(row[_COLUMN["flags"]]) & FLAG_PROFILED)
+        self._slowed = self._slowed or self._recording or kind == RowKind.WINDOW
         if kind == RowKind.STEP:
             self._rule.add(int(row[_COLUMN["who"]]))
         elif kind in self._instead:
@@ -93,6 +127,14 @@ class LiveLine:
             return
         marks, *others = self._instead.values()  # as marked, else by optimizers, else by others
         step = next(filter(None, (marks, self._rule.settled, *others)), 0)
-        self._recent.append((step, row[0], self._samples, self._waited))
-        while self._recent and row[0] - self._recent[0][1] > 5e9:
-            self._recent.pop(0)
+        if step == self._step:
+            return
+        if self._ended_ns is not None and step > self._step and not self._slowed:
+            elapsed = end - self._ended_ns
+            made = _Stretch(step - self._step, end, elapsed, self._samples, self._waited)
+            self._recent.append(made)
+        while self._recent and end - self._recent[0].end_ns > _RECENT_NS:
+            self._recent.popleft()
+        self._step, self._ended_ns = step, end
+        self._samples = self._waited = 0.0
+        self._slowed = False

@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,11 +18,12 @@ from stepscope.launch.child import Outcome, run_child, watch_child
 from stepscope.launch.fork_server import ForkServer
 from stepscope.launch.live_line import LiveLine
 from stepscope.launch.program import Program, child_environment
+from stepscope.launch.status_row import StatusRow
 from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.privacy import kept_environment, masked_arguments
 from stepscope.record.probe_options import ProbeOptions
 from stepscope.record.problems import Problem, ProblemKind
-from stepscope.record.run import RUN_SCHEMA, RunInfo, RunOptions, RunRecord
+from stepscope.record.run import RUN_SCHEMA, ProgramNoise, RunInfo, RunOptions, RunRecord
 from stepscope.record.version import __version__
 from stepscope.store import folder as folders
 from stepscope.store.table import trim_table
@@ -46,6 +47,8 @@ class RunRequest:
     output: Path | None = None
     """The file that takes what it says: it then reads nothing, and ends with this process however
     that ends. None: it shares our terminal."""
+    errors: Path | None = None
+    """The file that takes what it says on stderr; None: the same."""
     warm: bool = False
     """It may be started by a process that has imported torch, where there is one."""
 
@@ -70,8 +73,8 @@ def observe_program(
     monitors = _Monitors(request, folder)
     options = replace(options, launched_ns=time.monotonic_ns())
     try:
-        with nullcontext() if request.output is None else open(request.output, "wb") as output:
-            outcome = _run_program(request, options, monitors, output, server)
+        with _opened(request.output) as output, _opened(request.errors) as errors:
+            outcome = _run_program(request, options, monitors, (output, errors), server)
     finally:
         monitors.end()
     for name in ("exit_code", "signal", "timed_out", "pid", "started_ns", "ended_ns"):
@@ -89,16 +92,22 @@ def _run_program(
     request: RunRequest,
     options: ProbeOptions,
     monitors: "_Monitors",
-    output: IO[bytes] | None,
+    streams: tuple[IO[bytes] | None, IO[bytes] | None],
     server: ForkServer | None,
 ) -> Outcome:
+    output, errors = streams
     probe, watched = options.to_json(), (request.timeout_s, monitors.begin, monitors.tick)
     if server is not None and output is not None:
-        process = server.start(request.program, probe, output, request.cwd or Path.cwd())
+        cwd = request.cwd or Path.cwd()
+        process = server.start(request.program, probe, output, cwd, errors)
         if process is not None:
             return watch_child(process, options.launched_ns, *watched, ours=True)
     environ = child_environment(probe, request.variables)
-    return run_child(request.program.command, environ, *watched, output, request.cwd)
+    return run_child(request.program.command, environ, *watched, output, request.cwd, errors)
+
+
+def _opened(path: Path | None) -> AbstractContextManager[IO[bytes] | None]:
+    return nullcontext() if path is None else open(path, "wb")
 
 
 class _Monitors:
@@ -113,7 +122,8 @@ class _Monitors:
         self._sampler: MachineSampler | None = None
         self._spy = PySpy() if request.python else None
         live = request.live and request.output is None
-        self._line = LiveLine(folder / "rows.npy", sys.stderr) if live else None
+        self._row = StatusRow(sys.stderr) if live else None
+        self._line = LiveLine(folder, self._row.show) if self._row else None
         self._kills = kernel_oom_kills()
 
     def begin(self, pid: int) -> None:
@@ -131,8 +141,9 @@ class _Monitors:
             self._line.tick()
 
     def end(self) -> None:
-        if self._line is not None:
-            self._line.clear()
+        if self._line is not None and self._row is not None:
+            self._line.close()
+            self._row.close()
         for monitor in (self._spy, self._sampler):
             if monitor is not None:
                 monitor.stop()
@@ -149,8 +160,13 @@ def _initial_record(program: str, arguments: Iterable[str], folder: Path) -> Run
     from msgspec import to_builtins
 
     from stepscope.hardware.machine import describe_machine, package_version
+    from stepscope.hardware.noise_floors import known_noise_floor, machine_key, program_key
     from stepscope.store.source import git_commit
 
+    machine, noise = describe_machine(), []
+    for device in ("cpu", "cuda") if machine.gpus else ("cpu",):
+        if found := known_noise_floor(machine_key(machine, device), program_key(program)):
+            noise.append(ProgramNoise(device=device, share=found.share, processes=found.processes))
     return RunRecord(
         schema=RUN_SCHEMA,
         run=RunInfo(
@@ -165,7 +181,8 @@ def _initial_record(program: str, arguments: Iterable[str], folder: Path) -> Run
             exit_code=None,
         ),
         environment=kept_environment(os.environ),
-        machine=to_builtins(describe_machine()),
+        machine=to_builtins(machine),
+        noise=noise or None,
     )
 
 

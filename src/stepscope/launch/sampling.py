@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from stepscope.hardware.gpus import open_gpu
-from stepscope.hardware.process_tree import ProcessTree
+from stepscope.hardware.process_tree import OtherLoad, ProcessTree
 from stepscope.record.errors import MissingExtra
 from stepscope.record.problems import Problem, ProblemKind
 from stepscope.record.row_log import SAMPLE_COLUMNS
@@ -76,7 +76,8 @@ class MachineSampler(threading.Thread):
             self.problem = self.problem or problem
 
     def _sample_all(self, table: Table) -> None:
-        tree = ProcessTree(self._pid, self.commands)
+        tree, others = ProcessTree(self._pid, self.commands), OtherLoad(self._pid)
+        before = math.nan
         gpu = None if self._gpu_index is None else open_gpu(self._gpu_index)
         refreshed = -math.inf
         while not self._stopped.is_set():
@@ -86,6 +87,8 @@ class MachineSampler(threading.Thread):
                 refreshed = began
             sample = _UNKNOWN | {"t_ns": float(time.monotonic_ns())} | tree.sample()
             sample |= gpu.sample(tree.pids) if gpu else {}
+            sample["other_cpu_percent"] = others.sample(sample["cpu_percent"], began - before)
+            before = began
             if not sample["processes"]:
                 return
             if self.rows == table.rows:

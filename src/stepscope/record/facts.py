@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, TypeVar
 
 from stepscope.record.fields import Record
-from stepscope.record.kinds import HostWait
+from stepscope.record.kinds import EndPart, HostWait
 from stepscope.record.problems import Problem
 
 
@@ -306,6 +306,31 @@ class ProofFact(Fact):
     rates: list[float | None]
     loads: list[int]
     batches: list[Any] | None = None
+
+
+class TensorState(Record):
+    """A tensor or a number of what a trial ended with, in a few numbers."""
+
+    part: EndPart
+    name: str
+    digest: int
+    """Of its bits."""
+    count: int
+    """Of its values."""
+    integral: bool
+    norm: float | None = None
+    """None, and no sketch, where some value is infinite or no number."""
+    sketch: list[float] | None = None
+    """Sums of its values, each under other signs that look random. Sketches of two tensors are, in
+    the root mean square, about as far apart as the tensors."""
+
+
+class StateFact(Fact):
+    """Weights, buffers and optimizer state after the last step asked for, or at the end."""
+
+    fact = "state"
+    step: int
+    tensors: list[TensorState]
 
 
 class OutputsFact(Fact):

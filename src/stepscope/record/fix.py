@@ -79,6 +79,11 @@ class TraitKind(WordedEnum):
     RUNS = "runs", "it runs a {code}"
     SETS = "sets", "`{code}` is set{at}"
     ITERATES = "iterates", "it holds a {code}, which goes on from sample to sample"
+    CHANGES = "changes", "`{code}`{at} changes during training"
+    UNWATCHED = "unwatched", "`{code}`{at} is too large to be watched for changes"
+    SHARED = "shared", "it holds a {code}, which other processes may change"
+    WRITES = "writes", "`{code}`{at} has effects outside"
+    HOOKED = "hooked", "the hook `{code}` runs inside it"
     OPEN_FILE = "open_file", "{library}"
     NAMES_GPU = "names_gpu", "names the GPU{in_code}"
     HOLDS_GPU_TENSORS = "holds_gpu_tensors", "holds tensors on the GPU"
@@ -89,6 +94,7 @@ class TraitKind(WordedEnum):
         "the sampler draws from the program's own generator",
     )
     SAMPLER_MAY_DRAW = "sampler_may_draw", "the sampler may draw as it goes: {because}"
+    SAMPLER_CHANGES = "sampler_changes", "the sampler is changed as it goes: {because}"
     EPOCH_LEFT_EARLY = (
         "epoch_left_early",
         "the loop leaves epochs early, when the loader's generator has been read ahead",

@@ -22,7 +22,11 @@ from stepscope.record.fix import (
 )
 from stepscope.record.units import format_bytes
 
-_SAMPLER: Final = (TraitKind.SAMPLER_SHARES_GENERATOR, TraitKind.SAMPLER_MAY_DRAW)
+_SAMPLER: Final = (
+    TraitKind.SAMPLER_SHARES_GENERATOR,
+    TraitKind.SAMPLER_MAY_DRAW,
+    TraitKind.SAMPLER_CHANGES,
+)
 _OPEN: Final = {
     "h5py": "an open HDF5 file",
     "sqlite3": "an open SQLite connection",

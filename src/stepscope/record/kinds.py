@@ -67,3 +67,13 @@ class ThrottleReason(StrEnum):
     def is_heat(self) -> bool:
         """Whether better cooling would help."""
         return self in (self.HARDWARE, self.THERMAL, self.HARDWARE_THERMAL)
+
+
+class EndPart(StrEnum):
+    """What a proof compares of how two trials ended."""
+
+    WEIGHTS = "weights"
+    BUFFERS = "buffers"
+    OPTIMIZER = "optimizer state"
+    FILES = "saved files"
+    OUTPUT = "output"

@@ -193,8 +193,8 @@ def _in_quotes(value: str) -> str:
 
 _LITERAL: Final = re.compile(r"\"(?:[^\"\\]|\\.)*(?:\"|$)|'(?:[^'\\]|\\.)*(?:'|$)|#.*")
 _ASSIGNED: Final = re.compile(
-    r"([A-Za-z_][\w.-]*)(?:[\"']\s*\]|[\"'])?\s*(?:\:\s*[\w.\[\]| ]+)?(?:=|:|==|!=)\s*\(?"
-    r"[rbfuRBFU]{0,2}$"
+    r"([A-Za-z_][\w.-]{0,99})(?:[\"']\s*\]|[\"'])?\s*(?:\:\s*[\w.\[\]| ]{1,99})?(?:=|:|==|!=)"
+    r"\s*\(?[rbfuRBFU]{0,2}$"
 )
 _FALLBACK: Final = re.compile(
     r"(?:get|getenv|setdefault|setenv|pop|setattr)\(.*[\"']([\w.-]+)[\"']\s*,\s*[rbfuRBFU]{0,2}$"

@@ -2,7 +2,17 @@
 
 import json
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import Self
+
+
+class Wall(StrEnum):
+    """What keeps a trial's program, and all it starts, from writing elsewhere."""
+
+    NAMESPACES = "namespaces"
+    LANDLOCK = "landlock"
+    NONE = "none"
+    """Only what Python itself is about to write is seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +25,9 @@ class WriteGuard:
     """The user's working directory, of which that is a copy."""
     allowed: tuple[str, ...] = ()
     """Folders that may be written: the trial's own, temporary files, caches, devices."""
+    stand_ins: tuple[tuple[str, str], ...] = ()
+    """Folders of links to the user's caches, each with the one it stands for."""
+    wall: Wall = Wall.NONE
     refuse: bool = True
     """Whether another write ends the program; False: it is only noted."""
 
@@ -64,5 +77,7 @@ class ProbeOptions:
         known = json.loads(text)
         guard = known.get("guard")
         if guard is not None:
-            known["guard"] = WriteGuard(**{**guard, "allowed": tuple(guard["allowed"])})
+            pairs = tuple((copy, own) for copy, own in guard["stand_ins"])
+            typed = {"allowed": tuple(guard["allowed"]), "stand_ins": pairs}
+            known["guard"] = WriteGuard(**{**guard, **typed, "wall": Wall(guard["wall"])})
         return cls(**{**known, "fixes": tuple(known.get("fixes", ()))})

@@ -1,7 +1,10 @@
 """What can go wrong while a program is observed, and the sentence that says so.
 
-The kind and its detail travel; `Problem.text` is the one place that makes words of them.
+The kind and its detail travel; `Problem.text` is the one place that makes words of them. Whether
+foreign text means that memory ran out is read here too, and nowhere else.
 """
+
+import re
 
 from stepscope.record.fields import Record
 from stepscope.record.kinds import WordedEnum
@@ -19,6 +22,7 @@ class ProblemKind(WordedEnum):
     NO_MEMORY_HISTORY = "no_memory_history", "could not record CUDA's memory history: {}"
     NOT_PERTURBED = "not_perturbed", "could not perturb the weights: {}"
     NO_GRADIENT_NORM = "no_gradient_norm", "no gradient norms: {}"
+    NO_STATE = "no_state", "final state not recorded: {}"
     NO_OUTPUTS = "no_outputs", "could not keep outputs: {}"
     NOT_SAMPLED = "not_sampled", "machine not sampled: {}"
     SAMPLING_STOPPED = "sampling_stopped", "machine sampling stopped early: {}"
@@ -38,6 +42,14 @@ class ProblemKind(WordedEnum):
     CHILDREN_NOT_OBSERVED = (
         "children_not_observed",
         "not observed: {count} child process{es} ({})",
+    )
+    OTHER_THREADS = (
+        "other_threads",
+        "steps are partial: {count} more ran in other threads",
+    )
+    PROFILED_ITSELF = (
+        "profiled_itself",
+        "steps are partial: none is observed while the program profiles its Python calls",
     )
     NO_STEPS = (
         "no_steps",
@@ -61,3 +73,33 @@ class Problem(Record):
         """One line for the user."""
         plural = "" if self.count == 1 else "es"
         return self.kind.words.format(self.detail, count=self.count, es=plural)
+
+
+_TYPES = ("OutOfMemoryError", "MemoryError", "_ArrayMemoryError")
+_MESSAGES = (
+    "out of memory",
+    "DefaultCPUAllocator: can't allocate memory",
+    "DefaultCPUAllocator: not enough memory",
+    "Unable to allocate",
+    "Cannot allocate memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+)
+_UNDER_A_LIMIT = ("bad_alloc", "can't start new thread", "could not create a primitive")
+_LIBRARIES = re.compile(r"(?i)cannot allocate memory|bad_alloc|libgomp: Thread creation failed")
+
+
+def is_out_of_memory(type_name: str, message: str, limited: bool = False) -> bool:
+    """Whether an exception means that host or device memory ran out.
+
+    `limited`: the process has a memory limit of its own, which libraries report in other words.
+    """
+    if type_name.rsplit(".", 1)[-1] in _TYPES:
+        return True
+    return any(text in message for text in (*_MESSAGES, *(_UNDER_A_LIMIT if limited else ())))
+
+
+def says_out_of_memory(line: str) -> bool:
+    """The same of the last line of stderr: a traceback's, or of a library that ends the process."""
+    type_name, _, message = line.partition(":")
+    return is_out_of_memory(type_name, message) or _LIBRARIES.search(line) is not None

@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from stepscope.record.fix import TrainingChange
+from stepscope.record.kinds import EndPart
 
 
 class ProofState(StrEnum):
@@ -56,6 +57,9 @@ class ProofReason(StrEnum):
     WIDE_TAIL = "wide_tail"
     OTHER_DRAWS = "other_draws"
     """Steps differ as they do with other random draws; their means do not."""
+    OTHER_ENDING = "other_ending"
+    """`detail` of a `part` differs at the end of the steps, `count` of it in all; by `value` of its
+    size where that is known. Of printed lines `other` is the baseline's."""
     OUTPUT_SHAPE = "output_shape"
     OUTPUT_ERROR = "output_error"
     TOP1 = "top1"
@@ -72,6 +76,8 @@ class Because(Struct, frozen=True, omit_defaults=True):
     of: int | None = None
     detail: str | None = None
     """Words of the program, as of a trial that failed."""
+    part: EndPart | None = None
+    other: str | None = None
 
 
 class Proof(Struct, frozen=True):
@@ -91,6 +97,9 @@ class Proof(Struct, frozen=True):
     covered: tuple[str, ...] = ()
     """What happened during these steps, in both: see `tune.proof.judge.EVENTS`."""
     not_covered: tuple[str, ...] = ()
+    """Of these, and of what the baseline ended with (see `ends`)."""
+    ends: tuple[EndPart, ...] = ()
+    """What was compared at the end of the steps, besides losses."""
     trials: tuple[int, ...] = ()
     """The numbers of the trials it rests on."""
     of_outputs: bool = False

@@ -38,6 +38,7 @@ class RowKind(IntEnum):
     EPOCH = 8  # a loader's iterator was made
     WINDOW = 9  # kernel-level recording started or stopped
     END = 10  # the program ended
+    GRAD = 11  # torch.autograd.grad returned, no backward or optimizer seen so far
 
 
 STEP_PHASES: Final = ("data_wait", "h2d", "forward", "backward", "optimizer", "other")
@@ -86,8 +87,12 @@ SAMPLE_COLUMNS: Final = (
     "gpu_throttle",  # NVML's bit mask of clock event reasons
     "gpu_other_processes",
     "gpu_energy_mj",  # NVML's running total
+    "other_cpu_percent",  # of one core: others' use of the cores the program may use
 )
 """What the parent samples of the machine, about ten times a second."""
+
+FIRST_SAMPLE_COLUMNS: Final = SAMPLE_COLUMNS[:-1]
+"""Those that every version has written."""
 
 MAY_BE_UNKNOWN: Final = frozenset(
     ("loss", *(name for name in ROW_COLUMNS if name.startswith("device_")), *SAMPLE_COLUMNS[1:])

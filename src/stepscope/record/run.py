@@ -49,6 +49,17 @@ class RunOptions(Record):
     fixes: list[str] | None = None
 
 
+class ProgramNoise(Record):
+    """How far processes of the program were known to differ on this machine as the run was made."""
+
+    device: str
+    """cpu or cuda: what the program computes on is known only at its end."""
+    share: float
+    """Two processes stay within it 19 times of 20."""
+    processes: int
+    """It was measured on."""
+
+
 class RunRecord(Record):
     """The whole of run.json."""
 
@@ -57,6 +68,7 @@ class RunRecord(Record):
     environment: dict[str, str] | None = None
     machine: dict[str, Any] | None = None
     options: RunOptions | None = None
+    noise: list[ProgramNoise] | None = None
 
     @property
     def start_ns(self) -> float:

@@ -1,7 +1,8 @@
 """What a series of step times says: where the warm-up ends, its spikes, its drift, and the cycle in
-which loader workers deliver.
+which loader workers deliver; and where throughput stops growing with the batch size.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -86,3 +87,17 @@ def cycle_length(values: Floats) -> int:
     # A drift likens every step to its neighbour most; a cycle does not.
     found = alike[best] > max(_ALIKE, alike[0] + _BEYOND_NEIGHBOURS)
     return best + 1 if found else 1
+
+
+NEAR_BEST: Final = 0.05
+
+
+def knee_index(rates: Sequence[float], within: float = NEAR_BEST) -> int | None:
+    """The first of some sizes, in rising order, whose rate is within this share of the best.
+
+    None where nothing was measured.
+    """
+    best = max(rates, default=0.0)
+    if best <= 0:
+        return None
+    return next(place for place, rate in enumerate(rates) if rate >= (1 - within) * best)

@@ -1,11 +1,13 @@
-"""JSON documents, written whole or not at all, and read whatever they hold."""
+"""JSON documents, written whole or not at all, and read whatever they hold. A folder may be someone
+else's: only plain files of a sensible size are read, and nothing is written through a link."""
 
 import json
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
 from stepscope.record.errors import BrokenRun
-from stepscope.store.plain_file import read_plain, write_whole
 
 
 def write_json(path: Path, document: Any, indent: int | None = 1, allow_nan: bool = True) -> None:
@@ -49,3 +51,38 @@ def check_numbers(value: Any, at: str = "$", below: float = 2.0**63) -> None:
             check_numbers(part, f"{at}[{index}]", below)
     elif isinstance(value, int | float) and not abs(value) < below:
         raise ValueError(f"Number out of range - at `{at}`")
+
+
+LARGEST_DOCUMENT = 64 << 20
+"""Bytes of JSON or text."""
+
+
+def read_plain(path: Path, largest: int = LARGEST_DOCUMENT) -> bytes:
+    """What a file holds. Raises FileNotFoundError, and BrokenRun for a device, a FIFO, a folder,
+    what cannot be read and what is larger than `largest` bytes.
+
+    Reads no more than the file's size, which is 0 for the endless ones of /proc.
+    """
+    try:
+        found = os.stat(path)
+        if not stat.S_ISREG(found.st_mode):
+            raise BrokenRun(f"{path} is not a plain file")
+        if found.st_size > largest:
+            raise BrokenRun(f"{path} has {found.st_size:,} bytes, more than {largest:,}")
+        with open(path, "rb") as file:
+            return file.read(found.st_size)
+    except FileNotFoundError:
+        raise
+    except OSError as problem:
+        raise BrokenRun(f"cannot read {path}: {problem.strerror}") from None
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Replace a file. Raises OSError, and leaves what was there then."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(data)
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise

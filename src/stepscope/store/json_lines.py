@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 from stepscope.record.errors import BrokenRun, UsageError
 from stepscope.record.facts import KINDS, Fact, Facts, ProofFact
 from stepscope.record.problems import ProblemKind
-from stepscope.store.json_file import check_numbers, parse_json
-from stepscope.store.plain_file import read_plain
+from stepscope.store.json_file import check_numbers, parse_json, read_plain
 
 T = TypeVar("T")
 _FREE_TEXT = ("problem", "wrote_outside", "compile_counters", "fix")

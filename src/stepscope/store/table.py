@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepscope.record.errors import BrokenRun
 from stepscope.record.row_log import MAY_BE_UNKNOWN
-from stepscope.store.plain_file import read_plain
+from stepscope.store.json_file import read_plain
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -39,11 +39,9 @@ def _compared(
     """The comparison, or why there is none."""
     from stepscope.compare.document import compare_results
     from stepscope.compare.open_sides import side_of
-    from stepscope.compare.verdicts import stored_floor
 
     try:
-        sides = [side_of(before)], [side_of(after)]
-        found = compare_results(*sides, stored_floor((*sides[0], *sides[1])))
+        found = compare_results([side_of(before)], [side_of(after)])
     except StepscopeError as problem:
         return str(problem) if names is None else names.text(str(problem))
     if names is None:

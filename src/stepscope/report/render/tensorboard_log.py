@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepscope.bench.results import LoaderPoint, read_bench
+from stepscope.bench.results import LoaderPoint, bench_type
 from stepscope.record.errors import MissingExtra
 from stepscope.report.render.markdown import markdown
 from stepscope.report.story.bench.groups import group_points
@@ -112,7 +112,7 @@ def _tune(subject: LoadedResult) -> Iterator[Scalar]:
 
 
 def _bench(subject: LoadedResult) -> Iterator[Scalar]:
-    for group in group_points(read_bench(subject.document).points):
+    for group in group_points(subject.decoded(bench_type(subject.document)).points):
         for point in group.points:
             if isinstance(point, LoaderPoint):
                 tag = f"loader/batch_{point.batch}/samples_per_s"

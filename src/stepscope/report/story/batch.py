@@ -1,7 +1,7 @@
 """The story of a search for a batch size."""
 
 from collections.abc import Sequence
-from math import ceil, sqrt
+from math import sqrt
 
 from stepscope.batch.document import Batch, SizeRow
 from stepscope.batch.search import BatchNote, BatchNoteKind, SearchStop, StopKind
@@ -22,7 +22,7 @@ from stepscope.report.story.blocks import (
     scaled,
 )
 from stepscope.report.story.phrases import display_path, joined, torch_text
-from stepscope.results.load import LoadedResult, decode
+from stepscope.results.load import LoadedResult
 from stepscope.stats.verdict import Verdict
 
 _MIB = 2.0**-20
@@ -33,7 +33,7 @@ _LINEAR = ("sgd", "muon", "lion", "asgd")
 
 def story_of_batch(subject: LoadedResult) -> Story:
     """Everything a search for a batch size came to."""
-    return batch_story(decode(subject.document, Batch))
+    return batch_story(subject.decoded(Batch))
 
 
 def batch_story(batch: Batch) -> Story:
@@ -79,7 +79,7 @@ def verdict_sentence(batch: Batch) -> str:
             text += f"could be tried ({why})"
     else:
         text = f"Batch {knee.batch:,}: {knee.samples_per_s or 0.0:,.0f} samples/s"
-        if (gain := knee.speedup) is not None:
+        if (gain := knee.speedup) is not None and batch.own is not None:
             around = format_interval(gain.low, gain.high)
             if gain.verdict is Verdict.UNCLEAR:
                 nothing_known = gain.high > _NOTHING_KNOWN * gain.low
@@ -254,7 +254,7 @@ def training_sentences(
 
 def updates_per_epoch(samples: int, batch: int, drop_last: bool) -> int:
     """How many batches an epoch makes."""
-    return samples // batch if drop_last else ceil(samples / batch)
+    return samples // batch if drop_last else -(-samples // batch)
 
 
 def _updates(before: int, after: int, samples: int | None, drop_last: bool) -> str:

@@ -205,10 +205,9 @@ def _floor(item: ItemVerdict) -> str:
         uneven = item.within_process_variation
         why = f": steps vary by {uneven:.0%} within a process" if uneven else ""
         return f"noise floor unknown, {digits(share)} assumed{why}"
-    whose = "this program" if source is FloorSource.SAME_PROGRAM else "other programs"
-    runs = plural(item.noise_floor_processes or 0, "earlier run")
+    processes = plural(item.noise_floor_processes or 0, "process", "processes")
     floor = digits(max(share, FEW_PROCESSES_FLOOR))
-    return f"noise floor {floor}, from {runs} of {whose} on this machine"
+    return f"noise floor {floor}, from {processes} on this machine"
 
 
 def comparison_story(comparison: Comparison) -> Story:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from stepscope.hardware.ceiling_cache import CEILING_NAMES, format_quantity
+from stepscope.record.probe_options import Wall
 from stepscope.record.units import plural
 from stepscope.report.story.blocks import (
     Block,
@@ -20,6 +21,7 @@ from stepscope.report.story.blocks import (
     Tone,
     Weight,
 )
+from stepscope.report.story.guard import WALL_TEXTS
 from stepscope.report.story.phrases import joined
 
 Document = dict[str, Any]
@@ -43,8 +45,9 @@ def machine_story(document: Document) -> Story:
         shown=len(entries),
         tones=tuple(Tone.PLAIN if one["ok"] else Tone.QUIET for one in entries),
     )
+    facts = (*_machine(document["machine"]), ("trials", WALL_TEXTS[Wall(document["wall"])]))
     sections = (
-        Section("machine", "", (Facts(tuple(_machine(document["machine"]))),)),
+        Section("machine", "", (Facts(facts),)),
         Section("measurable", "What stepscope can measure here", (measurable,)),
         Section("ceilings", *_ceilings(document)),
         Section("cautions", "", cautions),

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from stepscope.batch.document import Batch
+from stepscope.bench.results import LoaderPoint, PointStatus, bench_type
 from stepscope.report.story.blocks import (
     Block,
     Card,
@@ -22,6 +24,7 @@ from stepscope.report.story.compare import comparison_story
 from stepscope.report.story.phrases import display_path
 from stepscope.results.comparison import Comparison
 from stepscope.results.load import LoadedResult
+from stepscope.tune.document import Measured, Tune
 
 Document = dict[str, Any]
 
@@ -53,24 +56,26 @@ def _versions_of(subject: LoadedResult) -> Iterator[_Version]:
         use = 1 - parts["idle"] / parts["wall"] if parts["idle"] is not None else None
         yield _Version(subject.name, document["steps"]["mean_ms"], None, use, None)
     elif subject.kind == "tune":
-        labels = ["baseline", *(f"+ {rung['label']}" for rung in document["ladder"])]
-        for name, one in zip(labels, [document["baseline"], *document["ladder"]], strict=True):
-            yield _Version(name, one.get("step_ms"), *map(one.get, _BENCH_KEYS))
+        tune = subject.decoded(Tune)
+        yield _measured_version("baseline", tune.baseline)
+        for rung in tune.ladder:
+            yield _measured_version(f"+ {rung.label}", rung)
     elif subject.kind == "batch":
-        for row in document["curve"]:
-            if row["status"] == "ok":
-                speed = row["step_ms"], row["samples_per_s"]
-                yield _Version(f"batch {row['batch']:,}", *speed, None, row["memory_bytes"])
+        for row in subject.decoded(Batch).curve:
+            if row.status == "ok":
+                speed = row.step_ms, row.samples_per_s
+                yield _Version(f"batch {row.batch:,}", *speed, None, row.memory_bytes)
     else:
-        for one in document["points"]:
-            if one["status"] == "ok":
-                variant = one.get("variant") or f"{one.get('workers')} workers"
-                name = f"{one['model']} {one['mode']} on {one['device']}, batch {one['batch']:,}"
-                step_ms, rest = one.get("mean_ms"), map(one.get, _BENCH_KEYS)
-                yield _Version(f"{name}, {variant}", step_ms, *rest)
+        for one in subject.decoded(bench_type(subject.document)).points:
+            if one.status is PointStatus.OK:
+                workers = f"{one.workers} workers" if isinstance(one, LoaderPoint) else None
+                name = f"{one.model} {one.mode} on {one.device}, batch {one.batch:,}"
+                rest = one.samples_per_s, one.gpu_busy, one.peak_memory_bytes
+                yield _Version(f"{name}, {workers or one.variant}", one.mean_ms, *rest)
 
 
-_BENCH_KEYS = ("samples_per_s", "gpu_busy", "peak_memory_bytes")
+def _measured_version(name: str, one: Measured) -> _Version:
+    return _Version(name, one.step_ms, one.samples_per_s, one.gpu_busy, one.peak_memory_bytes)
 
 
 def _run_version(name: str, document: Document) -> _Version:

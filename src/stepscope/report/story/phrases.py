@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Iterable
 from typing import Any
 
+from stepscope.hardware.process_tree import QUIET_SHARE
 from stepscope.record.privacy import MASK
 from stepscope.record.units import format_bytes, format_number, plural
 from stepscope.report.story.blocks import Paragraph, Role, Tone
@@ -190,7 +191,7 @@ def run_remarks(document: Document) -> list[Paragraph]:
             f"{plural(steps['spike_count'], 'spike')}: step {spikes[0]['step']:,} took"
             f" {format_number(spikes[0]['ms'])} ms."
         )
-    if steps["drift"] and abs(steps["drift"]) > 0.05:
+    if steps["drift"] and abs(steps["drift"]) > DRIFTING:
         word = "slower" if steps["drift"] > 0 else "faster"
         found.append(f"Steps got {abs(steps['drift']):.0%} {word} over the run.")
     if gpu and gpu["throttled_by"]:
@@ -198,6 +199,22 @@ def run_remarks(document: Document) -> list[Paragraph]:
     if gpu and gpu["other_processes"]:
         found.append("Another process used the GPU.")
     return [Paragraph(text, tone=Tone.WARN) for text in found]
+
+
+DRIFTING = 0.05  # of a step's time, over the run: worth saying
+_CROWDED = 0.85  # of the usable cores in use: beyond it processes wait for each other
+
+
+def busy_machine(document: Document) -> list[Paragraph]:
+    """Says so where others' use of the cores has slowed the steps."""
+    host, machine = document.get("host") or {}, document["config"].get("machine") or {}
+    cpu = machine.get("cpu") or {}
+    usable, others = cpu.get("usable_cores") or 0, (host.get("other_cpu_percent") or 0) / 100
+    own = (host.get("cpu_percent") or 0) / 100
+    if not usable or others <= QUIET_SHARE * usable or own + others < _CROWDED * usable:
+        return []
+    text = f"Busy machine: other processes used {others:.1f} of {usable:g} cores; times include"
+    return [Paragraph(f"{text} waiting for them.", tone=Tone.WARN)]
 
 
 def step_noun(document: Document) -> str:

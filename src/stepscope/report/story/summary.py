@@ -23,6 +23,7 @@ from stepscope.report.story.findings import suggested_fixes
 from stepscope.report.story.phrases import (
     NO_BOTTLENECK,
     NO_STEPS,
+    busy_machine,
     command_line,
     counted_steps,
     display_path,
@@ -107,7 +108,8 @@ def summary_blocks(document: Document) -> list[Block]:
     """How it ended, what became of its fixes, the figures."""
     tone = Tone.WARN if document["run"]["exit_code"] is None else Tone.BAD
     ended = [Paragraph(text, strong=True, tone=tone) for text in outcome_sentences(document)]
-    return [*ended, *map(fix_outcome, document["fixes"]), _figures(document)]
+    fixes = map(fix_outcome, document["fixes"])
+    return [*ended, *fixes, *busy_machine(document), _figures(document)]
 
 
 def _figures(document: Document) -> Facts:

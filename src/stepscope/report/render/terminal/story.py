@@ -81,6 +81,8 @@ class _Screen:
     def _line(self, line: Text) -> None:
         if self._ascii:
             line.plain = to_ascii(line.plain)
+        elif not line.plain.isascii():  # half a character, from damaged text, cannot be printed
+            line.plain = line.plain.encode("utf-8", "replace").decode()
         line.rstrip()
         self._console.print(line)
 

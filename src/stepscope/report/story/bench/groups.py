@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from stepscope.bench.results import PointStatus, PointSummary, Speedup
 from stepscope.record.units import format_number
-from stepscope.stats.knee import NEAR_BEST, knee_index
+from stepscope.stats.series import NEAR_BEST, knee_index
 
 Points = Sequence[PointSummary]
 

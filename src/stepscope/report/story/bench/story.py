@@ -9,7 +9,7 @@ from stepscope.bench.results import (
     LoaderPoint,
     MemoryStudy,
     PointSummary,
-    read_bench,
+    bench_type,
 )
 from stepscope.record.units import capitalized, plural
 from stepscope.report.story.bench import cpu_gpu, grid, kernels, loader, memory
@@ -35,7 +35,7 @@ _MOST_UNSTABLE = 4
 
 def story_of_bench(subject: LoadedResult) -> Story:
     """Whatever was measured, with the same frame around it."""
-    return bench_story(read_bench(subject.document))
+    return bench_story(subject.decoded(bench_type(subject.document)))
 
 
 def bench_story(bench: BenchResult) -> Story:

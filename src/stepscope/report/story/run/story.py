@@ -27,12 +27,14 @@ from stepscope.report.story.blocks import (
 )
 from stepscope.report.story.findings import answers_sections, findings_section, suggested_fixes
 from stepscope.report.story.phrases import (
+    DRIFTING,
     IDLE_CAUSES,
     NO_BOTTLENECK,
     NO_STEPS,
     PHASE_NAMES,
     PHASE_ROLES,
     RUN_PART_NAMES,
+    busy_machine,
     command_line,
     costliest_place,
     display_path,
@@ -264,7 +266,9 @@ def run_screen(subject: LoadedResult) -> Story:
     top += [one for one in summary.summary_blocks(document) if steps or not isinstance(one, Facts)]
     lead: list[Block] = [_phases_chart(document)] if steps else []
     if steps and found == []:
-        lead.append(Paragraph(NO_BOTTLENECK, tone=Tone.GOOD))
+        steady = not busy_machine(document) and abs(document["steps"]["drift"] or 0.0) <= DRIFTING
+        again = "" if steady else " Times were not steady: measure again on a quiet machine."
+        lead.append(Paragraph(NO_BOTTLENECK + again, tone=Tone.GOOD if steady else Tone.WARN))
     sections = [Section("summary", "", tuple(top)), Section("step", "", tuple(lead))]
     if found:
         cards = findings_section(document, None, {}, None)

@@ -4,11 +4,13 @@ from collections.abc import Iterable
 from contextlib import suppress
 from math import nan
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from stepscope.measure.journal import JOURNAL_FILE
+from stepscope.measure.trial.record import TrialRequest
 from stepscope.record.errors import StepscopeError
 from stepscope.record.proof import Proof, ProofState
 from stepscope.report.story.blocks import (
@@ -33,20 +35,29 @@ _CONTROL: Final = "control: weights rounded once"
 _VARIANT: Final = "with the fixes"
 
 
+class _ProofTrial(Struct, frozen=True):
+    ask: TrialRequest
+    number: int
+    losses: tuple[float | None, ...] = ()
+
+
+class _JournalLine(Struct, frozen=True):
+    trial: _ProofTrial | None = None
+
+
 def _proof_curves(tune: Tune, proof: Proof | None, folder: Path | None) -> Curves:
     """Losses per step, by line of the chart, a list per seed; from the result alone, without the
     control, where there is no journal that can be read."""
     found: Curves = {}
-    records: Iterable[dict[str, Any]] = ()
+    records: list[_JournalLine] = []
     with suppress(OSError, StepscopeError):
         if folder is not None and proof is not None and proof.trials:
-            records = list(read_record_lines(folder / JOURNAL_FILE, dict[str, Any], ""))
-    for trial in (one["trial"] for one in records if "trial" in one):
-        if proof is not None and trial.get("number") in proof.trials and trial.get("losses"):
-            ask = trial["ask"]
-            line = _VARIANT if ask.get("fixes") or ask.get("patched") else _BASELINE
-            line = _CONTROL if ask.get("perturb") else line
-            found.setdefault(line, []).append(_with_nan(trial["losses"]))
+            records = read_record_lines(folder / JOURNAL_FILE, _JournalLine, "")
+    for trial in (one.trial for one in records if one.trial is not None):
+        if proof is not None and trial.number in proof.trials and trial.losses:
+            line = _VARIANT if trial.ask.fixes or trial.ask.patched else _BASELINE
+            line = _CONTROL if trial.ask.perturb else line
+            found.setdefault(line, []).append(_with_nan(trial.losses))
     if _BASELINE in found and _VARIANT in found:
         return found
     variant = tune.ladder[-1].losses if tune.ladder else ()
@@ -54,8 +65,8 @@ def _proof_curves(tune: Tune, proof: Proof | None, folder: Path | None) -> Curve
     return {name: [_with_nan(losses)] for name, losses in whole.items() if losses}
 
 
-def _with_nan(losses: Any) -> list[float]:
-    return [nan if loss is None else float(loss) for loss in losses]
+def _with_nan(losses: Iterable[float | None]) -> list[float]:
+    return [nan if loss is None else loss for loss in losses]
 
 
 def proof_section(tune: Tune, folder: Path | None) -> Section:

@@ -35,7 +35,7 @@ from stepscope.report.story.phrases import (
 from stepscope.report.story.summary import machine_facts
 from stepscope.report.story.tune import words
 from stepscope.report.story.tune.proof import proof_section
-from stepscope.results.load import LoadedResult, decode
+from stepscope.results.load import LoadedResult
 from stepscope.stats.verdict import Verdict
 from stepscope.tune.document import Measured, Tune
 
@@ -151,7 +151,7 @@ def _measured_rejections(tune: Tune) -> Section:
 
 def story_of_tune(subject: LoadedResult) -> Story:
     """Everything a tune came to."""
-    return tune_story(decode(subject.document, Tune), subject.folder)
+    return tune_story(subject.decoded(Tune), subject.folder)
 
 
 def tune_story(tune: Tune, folder: Path | None = None) -> Story:
@@ -243,6 +243,7 @@ def _resume_command(tune: Tune) -> str:
     for name in ("only", "skip"):
         command += [f"--{name}", ",".join(value)] if (value := getattr(asked, name)) else []
     command += ["--allow-writes"] if asked.allow_writes else []
+    command += ["--unguarded"] if asked.unguarded else []
     module = tune.run.program.startswith("-m ")
     program = ["-m", tune.run.program[3:]] if module else [tune.run.program]
     return shlex.join([*command, *program, *tune.run.argv])

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from stepscope.record.fix import TrainingChange
+from stepscope.record.kinds import EndPart
 from stepscope.record.proof import Because, Proof, ProofReason, ProofState
 from stepscope.record.trial import NoteKind, RejectReason, StopReason, TrialStatus
 from stepscope.record.units import format_duration, format_interval, format_speedup, plural
@@ -48,9 +49,16 @@ _REASONS = {
     ProofReason.UNCERTAIN_TREND: "loss trend uncertain (±{value:.0%})",
     ProofReason.WIDE_TAIL: "final losses vary too much between seeds",
     ProofReason.OTHER_DRAWS: "steps differ as with other random draws, their means do not",
+    ProofReason.OTHER_ENDING: "{ending}",
     ProofReason.OUTPUT_SHAPE: "outputs have another shape",
     ProofReason.OUTPUT_ERROR: "outputs are off by {value:.2g}",
     ProofReason.TOP1: "top-1 agrees for only {value:.1%}",
+}
+_ENDINGS = {
+    EndPart.WEIGHTS: "weight {detail}",
+    EndPart.BUFFERS: "buffer {detail}",
+    EndPart.OPTIMIZER: "optimizer state {detail}",
+    EndPart.FILES: "saved file {detail}",
 }
 _CHANGES = {
     TrainingChange.BATCH_SIZE: "another batch size: adapt the learning rate, its schedule and the"
@@ -64,10 +72,20 @@ _CHANGES = {
 def _reason(because: Because) -> str:
     value = float("inf") if because.value is None else because.value
     count, of = (f"{number or 0:,}" for number in (because.count, because.of))
-    words = _REASONS[because.reason]
+    words, detail = _REASONS[because.reason], because.detail or "no reason"
+    ending = _ending(because) if because.part is not None else ""
     return words.format(
-        step=because.step, value=value, count=count, of=of, detail=because.detail or "no reason"
+        step=because.step, value=value, count=count, of=of, detail=detail, ending=ending
     )
+
+
+def _ending(because: Because) -> str:
+    """`buffer bn.running_mean off by 12% and 3 more`."""
+    more = f" and {because.count - 1:,} more" if because.count and because.count > 1 else ""
+    if because.part is None or because.part is EndPart.OUTPUT:
+        return f"it prints “{because.detail}”, the baseline “{because.other}”{more}"
+    what = _ENDINGS[because.part].format(detail=because.detail)
+    return f"{what}{'' if because.value is None else f' off by {because.value:.1%}'}{more}"
 
 
 def changes_text(changes: Iterable[TrainingChange]) -> str:
@@ -104,8 +122,21 @@ def proof_text(proof: Proof | None) -> str:
 
 def proof_sentence(proof: Proof | None) -> str:
     """`Losses match over 120 steps, 3 seeds.`"""
-    subject = "Outputs" if proof is not None and proof.of_outputs else "Losses"
-    return f"{subject} {proof_text(proof)}."
+    return f"{_compared(proof)} {proof_text(proof)}."
+
+
+def _compared(proof: Proof | None) -> str:
+    """`Losses, weights, buffers and output`."""
+    if proof is None:
+        return "Losses"
+    if proof.because is not None and proof.because.part is not None:
+        return "Results"
+    if proof.of_outputs:
+        return "Outputs"
+    if proof.state not in (ProofState.IDENTICAL, ProofState.MATCHES) or not proof.ends:
+        return "Losses"
+    *first, last = ("losses", *proof.ends)
+    return f"{', '.join(first)} and {last}".capitalize()
 
 
 _BETTER = {"memory": "less memory", "energy": "less energy"}
