@@ -73,7 +73,7 @@ def _verdicts(rest: Processes, floor: float, known: float) -> Iterator[dict[str,
 
     for side in (size for size in SIDES if 2 * size <= len(rest)):
         # Three processes a side bring their own floor: nothing stored is asked for.
-        for stored in (NoiseFloor(known, EARLIER, True), None) if side < 3 else (None,):
+        for stored in (NoiseFloor(known, EARLIER), None) if side < 3 else (None,):
             counts = {times: Counter[str]() for times in (0.0, *TIMES)}
             for split in splits(len(rest), side):
                 base, other = ([rest[place] for place in group] for group in split)
@@ -96,7 +96,7 @@ def compared(base: Processes, other: Processes, stored: Any) -> "ItemVerdict":
 
     sides = (tuple(tuple(one.tolist()) for one in side) for side in (base, other))
     pair = Pair(*(Item("", "", series, None, "training") for series in sides))
-    return judge_pair(pair, lambda item: stored, recorded=False)
+    return judge_pair(pair, stored, recorded=False)
 
 
 def sums(document: Mapping[str, Any]) -> dict[tuple[int, bool, float], Counter[str]]:

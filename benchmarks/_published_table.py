@@ -88,7 +88,7 @@ def batches(found: Record) -> list[str]:
 
 def _knees(points: list[Record]) -> list[str]:
     """Where a larger batch stops being worth it, for each variant."""
-    from stepscope.stats.knee import knee_index
+    from stepscope.stats.series import knee_index
 
     lines = []
     for variant in dict.fromkeys(point["variant"] for point in points):
@@ -105,12 +105,13 @@ def _knees(points: list[Record]) -> list[str]:
 
 def study(found: Record) -> list[str]:
     """The study as the report writes it."""
-    from stepscope.bench.results import BenchResult, read_bench
+    from msgspec import convert
+
+    from stepscope.bench.results import BenchResult
     from stepscope.report.render.markdown import section_text
     from stepscope.report.story.bench.story import bench_story
 
-    bench: BenchResult = read_bench({"study": found["study"]})
-    story = bench_story(bench)
+    story = bench_story(convert({"study": found["study"]}, BenchResult))
     parts = [story.verdict]
     for section in story.sections[:-1]:
         parts += section_text(section)

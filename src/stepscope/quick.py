@@ -225,7 +225,8 @@ def _search(
             _say(show, f"  batch {got.batch:,}: {told}")
 
     with tempfile.TemporaryDirectory(prefix="stepscope-") as nothing:
-        session = BatchFinder(Program(_PROGRAM, arguments, module=True), folder, Path(nothing))
+        program = Program(_PROGRAM, arguments, module=True)
+        session = BatchFinder(program, folder, Path(nothing), unguarded=True)  # of our own
         result, interrupted = session.run(wanted, tell)
     if interrupted:
         raise KeyboardInterrupt

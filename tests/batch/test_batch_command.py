@@ -65,6 +65,7 @@ def test_a_program_gets_a_larger_batch_and_stays_as_it_was(batch, tmp_path):
     assert json.loads(kept.read_text()) == found
 
 
+@pytest.mark.slow
 @pytest.mark.launches
 def test_a_program_without_a_loader_is_told_why(batch, tmp_path):
     (tmp_path / "train.py").write_text(WITHOUT_LOADER)

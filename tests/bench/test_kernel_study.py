@@ -344,6 +344,7 @@ def test_bad_input_is_one_line_and_exit_code_2(run, arguments, text):
     assert text in err
 
 
+@pytest.mark.slow
 @pytest.mark.launches
 def test_the_operators_of_a_small_model_on_the_cpu(run, tmp_path):
     pytest.importorskip("torch")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stepscope.stats.knee import knee_index
+from stepscope.stats.series import knee_index
 
 
 @pytest.mark.parametrize(

@@ -401,6 +401,7 @@ def test_bad_input_is_one_line_and_exit_code_2(run, arguments, text):
     assert text in err
 
 
+@pytest.mark.slow
 @pytest.mark.launches
 def test_a_grid_of_ones_own_dataset_runs_and_is_not_measured_twice(run, folder):
     pytest.importorskip("torch")

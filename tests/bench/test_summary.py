@@ -7,8 +7,8 @@ from measured import MACHINE, failure, measured, record
 from plain_json import in_json
 
 from stepscope.bench import summary
-from stepscope.bench.ceilings import matmul_ceilings
 from stepscope.bench.grid import BenchRequest, Point
+from stepscope.bench.machine import matmul_ceilings
 from stepscope.bench.results import MemoryStudy
 from stepscope.bench.summary import bench_result
 from stepscope.hardware.ceiling_cache import Ceiling, DeviceCeilings

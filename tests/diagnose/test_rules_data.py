@@ -199,7 +199,7 @@ def test_workers_that_wait_for_storage_may_be_more_than_cores(share, workers):
     slow = dataset(600.0, processor_share=share)
     one = found(waiting(600.0, config=config, pipeline=[slow]))["data.loader_bound"]
     assert str(one.fix) == f"workers={workers}"
-    cores = {e.what: e.value for e in one.evidence}["usable cores"]
+    cores = {e.what: e.value for e in one.evidence}["free cores"]
     assert cores == 4
 
 

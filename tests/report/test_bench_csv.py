@@ -4,13 +4,14 @@ import csv
 import io
 
 from bench_documents import document, failed, loader_document, point
+from msgspec import convert
 
-from stepscope.bench.results import read_bench
+from stepscope.bench.results import bench_type
 from stepscope.report.render.bench_csv import bench_csv
 
 
 def read(whole):
-    return list(csv.DictReader(io.StringIO(bench_csv(read_bench(whole)))))
+    return list(csv.DictReader(io.StringIO(bench_csv(convert(whole, bench_type(whole))))))
 
 
 def rows(*points):

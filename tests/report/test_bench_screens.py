@@ -4,6 +4,7 @@ import copy
 import io
 import itertools
 
+import msgspec
 import pytest
 from bench_documents import (
     CPU_GPU,
@@ -20,7 +21,7 @@ from bench_documents import (
 )
 from snapshots import check_screen
 
-from stepscope.bench.results import read_bench
+from stepscope.bench.results import bench_type
 from stepscope.report.render.markdown import markdown
 from stepscope.report.render.terminal.story import print_story
 from stepscope.report.story.bench.story import bench_story
@@ -39,7 +40,7 @@ class Terminal(io.StringIO):
 
 
 def story(whole):
-    return bench_story(read_bench(whole))
+    return bench_story(msgspec.convert(whole, bench_type(whole)))
 
 
 def screen(whole, stream=None):
@@ -107,7 +108,7 @@ def sweep():
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_the_screens_are_these(name, whole):
-    check_screen(name, bench_story(read_bench(whole)))
+    check_screen(name, bench_story(msgspec.convert(whole, bench_type(whole))))
 
 
 def test_the_next_command_takes_the_best_variant_to_the_users_program():

@@ -4,6 +4,7 @@ import pytest
 from tune_documents import tuned
 
 from stepscope.record.errors import UsageError
+from stepscope.record.kinds import EndPart
 from stepscope.record.proof import Because, Proof, ProofReason, ProofState
 from stepscope.record.trial import Rejection, RejectReason
 from stepscope.report.story.tune.story import tune_story
@@ -76,6 +77,28 @@ def test_a_search_that_ran_out_of_budget_can_be_resumed():
 def test_every_reason_of_a_proof_is_a_sentence(reason):
     proof = Proof(ProofState.UNCLEAR, Because(reason, step=3, value=0.5, detail="it"), steps=40)
     assert proof_sentence(proof).endswith(".")
+
+
+def test_a_proof_names_what_it_compared_and_what_differs_at_the_end():
+    def said(state, because=None, **more):
+        return proof_sentence(Proof(state, because, steps=40, **more))
+
+    def other(part, **more):
+        because = Because(ProofReason.OTHER_ENDING, part=part, count=1, **more)
+        return said(ProofState.DIFFERS, because).removeprefix("Results differ over 40 steps: ")
+
+    ends = (EndPart.BUFFERS, EndPart.OUTPUT)
+    assert said(ProofState.MATCHES, ends=ends) == "Losses, buffers and output match over 40 steps."
+    unclear = Because(ProofReason.ONE_SEED)
+    assert said(ProofState.UNCLEAR, unclear, ends=ends).startswith("Losses are unclear")
+    assert other(EndPart.BUFFERS, detail="bn.mean", value=0.125) == "buffer bn.mean off by 12.5%."
+    assert other(EndPart.OPTIMIZER, detail="0.exp_avg") == "optimizer state 0.exp_avg."
+    assert other(EndPart.FILES, detail="last.pt") == "saved file last.pt."
+    assert other(EndPart.OUTPUT, detail="used 0", other="used 9") == (
+        "it prints “used 0”, the baseline “used 9”."
+    )
+    three = Because(ProofReason.OTHER_ENDING, part=EndPart.WEIGHTS, count=3, detail="fc.bias")
+    assert said(ProofState.DIFFERS, three).endswith(": weight fc.bias and 2 more.")
 
 
 @pytest.mark.parametrize("reason", [*RejectReason])

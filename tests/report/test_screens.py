@@ -93,6 +93,7 @@ def machine():
             "gpus": [], "topology": [], "driver": None, "python": "3.12.3",
             "torch": {"version": "2.13.0+cpu", "cuda": None},
         },
+        "wall": "namespaces",
         "can_measure": [
             {"what": "steps and phases", "ok": True, "detail": "torch 2.13.0+cpu"},
             {"what": "energy", "ok": False, "detail": "needs an NVIDIA GPU"},

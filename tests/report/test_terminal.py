@@ -462,3 +462,31 @@ def test_why_the_gpu_was_idle_is_said_in_shares(on_gpu):
 def test_a_gpu_that_is_hardly_idle_needs_no_reasons(on_gpu):
     on_gpu["timeline"] = {"breakdown_ns": {"idle": 10, "wall": 1000}, "idle_ns": {"host": 10}}
     assert "Why the GPU is idle" not in shown(on_gpu)
+
+
+def _beside_others(document, own, others):
+    document["config"] = {"machine": {"cpu": {"usable_cores": 2}}}
+    document["host"] = {"cpu_percent": own, "other_cpu_percent": others}
+    return document
+
+
+@pytest.mark.parametrize(("own", "others"), [(60.0, 140.0), (190.0, 30.0)])
+def test_a_busy_machine_stands_above_the_figures(document, own, others):
+    text = shown(_beside_others(document, own, others))
+    said = f"other processes used {others / 100:.1f} of 2 cores"
+    assert said in text
+    assert text.index(said) < text.index("63.1 ms")
+
+
+@pytest.mark.parametrize(("own", "others"), [(180.0, 5.0), (60.0, 60.0), (60.0, None)])
+def test_a_machine_with_room_for_all_is_not_called_busy(document, own, others):
+    assert "Busy machine" not in shown(_beside_others(document, own, others))
+
+
+def test_all_is_not_well_beside_neighbours_or_drift(document):
+    document["findings"] = []
+    again = "measure again on a quiet machine"
+    assert again not in shown(document)
+    assert again in " ".join(shown(_beside_others(copy.deepcopy(document), 60.0, 140.0)).split())
+    document["steps"]["drift"] = 0.34
+    assert again in " ".join(shown(document).split())

@@ -289,6 +289,7 @@ def trace_too_large(once: "Once") -> "Observed":
     )
 
 
+@pytest.mark.slow
 def test_a_trace_that_does_not_fit_is_left_out_and_said(trace_too_large: "Observed") -> None:
     assert trace_too_large.ended.exit_code == 4
     folder = Path(trace_too_large.folder)
@@ -300,6 +301,7 @@ def test_a_trace_that_does_not_fit_is_left_out_and_said(trace_too_large: "Observ
     assert "window.pt.trace.json.gz" not in trace_too_large.shown.stdout
 
 
+@pytest.mark.slow
 def test_a_probe_that_cannot_write_at_all_leaves_the_program_as_it_is(bench: "Bench") -> None:
     program = str(bench.programs / "many_rows.py")
     plain = warm.execute([sys.executable, program], bench.folder, os.environ)

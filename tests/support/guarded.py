@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,11 @@ import pytest
 import warm
 
 from stepscope.launch.program import child_environment
-from stepscope.measure.isolation import cache_environment, trackers_off, writable_folders
+from stepscope.measure.isolation import isolated
 from stepscope.measure.scratch_copy import Scratch, make_scratch
+from stepscope.probe.guard.walls import find_wall
 from stepscope.record.facts import Facts, WroteOutsideFact
-from stepscope.record.probe_options import ProbeOptions, WriteGuard
+from stepscope.record.probe_options import ProbeOptions, Wall
 from stepscope.store.json_lines import read_facts
 
 _PATH = os.environ.get("PYTHONPATH")
@@ -36,34 +37,40 @@ class Guarded:
         return self.facts.all(WroteOutsideFact)
 
 
-def guarded(original: Path, place: Path, refuse: bool = True, above: bool = True) -> Guarded:
+def guarded(
+    original: Path,
+    place: Path,
+    refuse: bool = True,
+    above: bool = True,
+    wall: Wall | None = None,
+) -> Guarded:
     """Run `train.py` of the folder `original` in a scratch copy under `place`.
 
-    `above`: the stand-ins for the folders above it may be written, too.
+    `above`: the stand-ins for the folders above it may be written, too. `wall`: None for the one
+    that trials would have.
     """
     scratch = make_scratch(original, place / "scratch")
-    run, tmp, caches = (place / name for name in ("run", "tmp", "caches"))
-    for folder in (run, tmp, caches):
+    run, tmp = place / "run", place / "tmp"
+    for folder in (run, tmp):
         folder.mkdir()
-    root = [scratch.root] if above else []
-    allowed = writable_folders((*root, run, tmp, caches), original)
-    options = ProbeOptions(
-        folder=str(run),
-        launched_ns=time.monotonic_ns(),
-        window=0,
-        stacks=0,
-        guard=WriteGuard(str(scratch.folder), str(original), allowed, refuse),
-    )
-    variables = {**trackers_off(tmp), **cache_environment(tmp, caches)}
-    environ = child_environment(options.to_json(), variables)
-    command = [sys.executable, "train.py"]
-    if os.environ.get("PYTHONPATH") == _PATH:
-        done = warm.execute(command, scratch.folder, environ)
-    else:  # read by an interpreter that starts
-        ended = subprocess.run(
-            command, cwd=scratch.folder, env=environ, capture_output=True, text=True
+    if wall is None:
+        wall = find_wall() if refuse else Wall.NONE
+    with isolated(place, run, tmp, scratch, refuse, wall) as (variables, guard):
+        if not above:
+            kept = (one for one in guard.allowed if one != str(scratch.root.resolve()))
+            guard = replace(guard, allowed=tuple(kept))
+        options = ProbeOptions(
+            folder=str(run), launched_ns=time.monotonic_ns(), window=0, stacks=0, guard=guard
         )
-        done = warm.Said(ended.returncode, ended.stdout, ended.stderr)
+        environ = child_environment(options.to_json(), variables)
+        command = [sys.executable, "train.py"]
+        if os.environ.get("PYTHONPATH") == _PATH:
+            done = warm.execute(command, scratch.folder, environ)
+        else:  # read by an interpreter that starts
+            ended = subprocess.run(
+                command, cwd=scratch.folder, env=environ, capture_output=True, text=True
+            )
+            done = warm.Said(ended.returncode, ended.stdout, ended.stderr)
     facts = read_facts(run / "facts.jsonl")
     return Guarded(done.exit_code, done.stdout + done.stderr, facts, scratch)
 

@@ -141,9 +141,15 @@ class SharedServer:
         self.ready = True
 
     def start(
-        self, program: Program, probe: str, output: IO[bytes], cwd: Path
+        self,
+        program: Program,
+        probe: str,
+        output: IO[bytes],
+        cwd: Path,
+        errors: IO[bytes] | None = None,
     ) -> ForkedProgram | None:
-        return _server(self.environ).start(program, probe, output, cwd, environ=self.environ)
+        server = _server(self.environ)
+        return server.start(program, probe, output, cwd, errors, environ=self.environ)
 
     def close(self) -> None:
         """The next one needs it too."""
@@ -157,15 +163,16 @@ def _run_child(
     on_tick: Callable[[], None],
     output: IO[bytes] | None = None,
     cwd: Path | None = None,
+    errors: IO[bytes] | None = None,
     *,
     streams: tuple[IO[bytes], IO[bytes], IO[bytes]],
 ) -> Outcome:
     """What `stepscope.launch.child.run_child` does, by a fork."""
-    out, errors, given = streams
+    out, told, given = streams
     begun = time.monotonic_ns()
     if output is not None:
-        out = errors = output
-    process = _start(command, cwd or Path.cwd(), environ, out, errors, given)
+        out, told = output, errors or output
+    process = _start(command, cwd or Path.cwd(), environ, out, told, given)
     return watch_child(process, begun, timeout_s, on_start, on_tick, ours=output is not None)
 
 

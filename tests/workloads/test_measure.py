@@ -10,7 +10,7 @@ from msgspec import to_builtins
 from torch import nn
 
 from stepscope.record.errors import UsageError
-from stepscope.record.out_of_memory import is_out_of_memory
+from stepscope.record.problems import is_out_of_memory
 from stepscope.workloads.arguments import parse_arguments
 from stepscope.workloads.measure import clock, meter
 from stepscope.workloads.measure.arithmetic import fastest_arithmetic

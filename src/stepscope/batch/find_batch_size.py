@@ -23,7 +23,7 @@ from stepscope.batch.program import free_host_bytes
 from stepscope.batch.search import BatchSearch, SearchBounds
 from stepscope.batch.sizes import SizeMeasurement
 from stepscope.record.errors import UsageError
-from stepscope.record.out_of_memory import is_out_of_memory
+from stepscope.record.problems import is_out_of_memory
 from stepscope.record.trial import TrialReason, TrialStatus
 
 _Step = Callable[[int], Any]

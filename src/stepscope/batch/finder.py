@@ -31,12 +31,20 @@ class BatchFinder:
     """One `stepscope batch`: its trials lie in `folder`, and in the end its document."""
 
     def __init__(
-        self, program: Program, out: Path | None, cwd: Path, allow_writes: bool = False
+        self,
+        program: Program,
+        out: Path | None,
+        cwd: Path,
+        allow_writes: bool = False,
+        unguarded: bool = False,
     ) -> None:
-        """Raises UsageError for a folder that cannot be used."""
+        """Raises UsageError for a folder that cannot be used, or where nothing keeps trials from
+        the user's files."""
         self.folder = create_folder(out, False, cwd, prefix="batch-")
         self._program = program
-        self._runner = TrialRunner(program, self.folder, cwd, host_named(None), allow_writes)
+        self._runner = TrialRunner(
+            program, self.folder, cwd, host_named(None), allow_writes, unguarded
+        )
         self._available = free_host_bytes()
         self._first: Trial | None = None
         self._own: int | None = None

@@ -10,7 +10,7 @@ from stepscope.bench.grid import BenchRequest, Point
 from stepscope.bench.record import Records, by_point, results_of
 from stepscope.bench.results import BatchChoice, LoaderPoint, LoaderResult, PointStatus
 from stepscope.bench.summary import max_known, mean_known, process_noise, speedup
-from stepscope.stats.knee import NEAR_BEST
+from stepscope.stats.series import NEAR_BEST
 from stepscope.workloads.measure.record import LoadMeasured
 
 _DEFAULT_PREFETCH: Final = 2

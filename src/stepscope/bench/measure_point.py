@@ -19,8 +19,8 @@ from stepscope.launch.child import Outcome, run_child
 from stepscope.launch.program import Program, child_environment
 from stepscope.measure.trial.folder import OUTPUT_FILE, last_output_line, tidy_output
 from stepscope.record.fix import fix_outcomes
-from stepscope.record.out_of_memory import says_out_of_memory
 from stepscope.record.probe_options import ProbeOptions
+from stepscope.record.problems import says_out_of_memory
 from stepscope.store.table import read_table
 from stepscope.workloads.measure.record import AnyMeasured, ModelMeasured
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from stepscope.analyze.run.document import GpuTotals, HotSite, Loader, ProgramConfig, RunSummary
 from stepscope.analyze.run.records import RunRecords
+from stepscope.analyze.run.totals import free_cores
 from stepscope.analyze.timeline.document import TraceAnalysis
 from stepscope.record.facts import OptimizerMadeFact, SiteFact, Switches
 from stepscope.record.finding import Finding, Place, Predicted, TimelineHint
@@ -64,6 +65,11 @@ class Case:
     """The libraries that lines of the program call to do what they do, torch apart."""
     problems: tuple[str, ...] = ()
     """What could not be made ready for the rules, a line each."""
+
+    @property
+    def free_cores(self) -> float:
+        """Of the usable cores, what other processes left; 0 where not known."""
+        return free_cores(self.cores, self.show.host if self.show else None)
 
     @property
     def loaders(self) -> Sequence[Loader]:
@@ -212,13 +218,17 @@ def case_of_run(run: RunSummary, records: RunRecords) -> Case | None:
 
     if not run.steps.mean_ms:
         return None
-    model, problem = _model_or_problem(lambda: model_of_run(records) if run.timeline else None)
+    cores = float((run.config.machine.get("cpu") or {}).get("usable_cores") or 0)
+    free = free_cores(cores, run.host)
+    model, problem = _model_or_problem(
+        lambda: model_of_run(records, cores=free) if run.timeline else None
+    )
     lines, places = records.sources, records.facts.all(SiteFact)
     made = {fact.site for fact in records.facts.all(OptimizerMadeFact)}
     return Case(
         step_ms=run.steps.mean_ms,
         device="cuda" if run.gpu or run.run.device == "cuda" else "cpu",
-        cores=float((run.config.machine.get("cpu") or {}).get("usable_cores") or 0),
+        cores=cores,
         phases=run.phases_ms,
         show=run,
         trace=run.timeline,

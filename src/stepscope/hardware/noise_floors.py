@@ -1,7 +1,8 @@
 """How far processes of one program differ on a machine, kept between commands.
 
 One JSON file per machine and device in the user's cache folder. It holds mean step times of groups
-of processes that did the same, so that a later comparison of single processes knows the noise.
+of processes that did the same. A run takes along what is known of its program as it is made, so
+that what a comparison says of it does not depend on what was measured later.
 """
 
 import math
@@ -41,7 +42,6 @@ class NoiseFloor:
 
     share: float
     processes: int  # it was measured with
-    same: bool  # of the very thing that was asked for; otherwise of whatever else was measured here
 
 
 def machine_key(machine: Machine, device: str | None) -> str:
@@ -50,6 +50,12 @@ def machine_key(machine: Machine, device: str | None) -> str:
     if device == "cuda" and machine.gpus:
         key += f" | {machine.gpus[0].name} | {machine.driver}"
     return key
+
+
+def program_key(program: str) -> str:
+    """What the noise of a program is kept under, whether it was run or tuned."""
+    name = program.replace("\\", "/").rpartition("/")[2]
+    return f"program {name}"
 
 
 def save_group(key: str, thing: str, means_ms: Sequence[float]) -> bool:
@@ -70,14 +76,10 @@ def save_group(key: str, thing: str, means_ms: Sequence[float]) -> bool:
 
 
 def known_noise_floor(key: str, thing: str) -> NoiseFloor | None:
-    """The floor of this thing, else of everything measured on the machine; None: nothing was."""
-    groups = _groups(key)
-    own = [one.means_ms for one in groups if one.thing == short_digest(thing)]
-    chosen = own or [one.means_ms for one in groups]
-    share = noise_floor([[[ms] for ms in means] for means in chosen])
-    if share is None:
-        return None
-    return NoiseFloor(share, sum(map(len, chosen)), bool(own))
+    """The floor of this thing; None where it was never measured on the machine."""
+    own = [one.means_ms for one in _groups(key) if one.thing == short_digest(thing)]
+    share = noise_floor([[[ms] for ms in means] for means in own])
+    return None if share is None else NoiseFloor(share, sum(map(len, own)))
 
 
 def _groups(key: str) -> list[_Group]:

@@ -1,9 +1,10 @@
-"""A process and its descendants: what they use now, and what they used in all."""
+"""A process and its descendants: what they use now, and what they used in all; and what others
+take of the same cores."""
 
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -179,3 +180,73 @@ def _children(pid: int) -> set[int] | None:
     except OSError:
         return None
     return found
+
+
+QUIET_SHARE: Final = 0.1  # of the cores: less is a machine's own housekeeping
+_LOOK_S: Final = 2.0
+_EVERY_S: Final = 0.5  # reading the counters of a large machine takes a millisecond
+_IDLE_FIELDS: Final = (3, 4)  # idle and waiting for disks, of a line of /proc/stat
+_COUNTED_FIELDS: Final = 8  # what guests use is in user already
+
+
+class OtherLoad:
+    """Processor time that is neither the program's nor this process's, in percent of one core.
+    Time that a virtual machine was denied counts: somebody else had it."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._own_s = 0.0  # of the program since the last look
+        self._seen_s: float | None = None
+        self._busy_s = 0.0
+        self._ours_s = 0.0
+
+    def sample(self, program_percent: float, elapsed_s: float) -> float:
+        """`program_percent` is what the program used for `elapsed_s`. NaN between two looks, and
+        where the system does not tell."""
+        if not math.isnan(program_percent) and not math.isnan(elapsed_s):
+            self._own_s += program_percent / 100 * elapsed_s
+        now_s = time.monotonic()
+        if self._seen_s is not None and now_s - self._seen_s < _EVERY_S:
+            return math.nan
+        busy_s = busy_seconds(self._pid)
+        if busy_s is None:
+            return math.nan
+        ours_s = sum(os.times()[:2])
+        others_s = (busy_s - self._busy_s) - (ours_s - self._ours_s) - self._own_s
+        share = math.nan if self._seen_s is None else others_s / (now_s - self._seen_s)
+        self._seen_s, self._busy_s, self._ours_s, self._own_s = now_s, busy_s, ours_s, 0.0
+        return 100 * share
+
+
+def busy_seconds(pid: int) -> float | None:
+    """How long the cores a process may use have been busy, since the machine started; None where
+    the system does not tell."""
+    try:
+        cores = os.sched_getaffinity(pid)
+        with open("/proc/stat", encoding="ascii") as lines:
+            found = [line.split() for line in lines if line.startswith("cpu")]
+    except (OSError, AttributeError, ValueError):
+        return None
+    ticks = 0
+    for name, *counts in found:
+        if name != "cpu" and int(name[3:]) in cores:
+            busy = [int(count) for count in counts[:_COUNTED_FIELDS]]
+            ticks += sum(busy) - sum(busy[place] for place in _IDLE_FIELDS)
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def wait_until_quiet(limit_s: float, told: Callable[[float], None]) -> bool:
+    """Wait until others leave nine tenths of the cores free, looking for two seconds at a time;
+    False where they did not within `limit_s`. `told` hears how many cores were in use."""
+    end_s, pid = time.monotonic() + limit_s, os.getpid()
+    while True:
+        begun_s, before_s = time.monotonic(), busy_seconds(pid)
+        if before_s is None:
+            return True
+        time.sleep(_LOOK_S)
+        cores = ((busy_seconds(pid) or before_s) - before_s) / (time.monotonic() - begun_s)
+        if cores <= QUIET_SHARE * len(os.sched_getaffinity(pid)):
+            return True
+        told(cores)
+        if time.monotonic() >= end_s:
+            return False

@@ -101,6 +101,21 @@ def cgroup_limits(root: Path = Path("/")) -> tuple[float | None, int | None]:
     )
 
 
+def free_bytes(root: Path = Path("/")) -> int | None:
+    """Memory this process may still take; None where the system does not say."""
+    try:
+        text = (root / "proc/meminfo").read_text()
+        own = (root / "proc/self/statm").read_text()
+    except OSError:
+        return None
+    found = re.search(r"MemAvailable:\s+(\d+) kB", text)
+    if found is None:
+        return None
+    _, limit = cgroup_limits(root)
+    free = int(found[1]) << 10
+    return free if limit is None else max(0, min(free, limit - int(own.split()[1]) * 4096))
+
+
 def _upwards(mount: Path, group: str) -> Iterator[Path]:
     """The group's folder and those above it; a container may only see the mount itself."""
     folder = mount / group.lstrip("/")

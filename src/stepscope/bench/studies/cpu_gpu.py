@@ -10,8 +10,8 @@ from msgspec.structs import asdict, replace
 
 from stepscope.bench import measure_point, results
 from stepscope.bench.build_request import why_no_cuda
-from stepscope.bench.ceilings import device_ceilings
 from stepscope.bench.grid import BenchRequest, Point, Settings
+from stepscope.bench.machine import device_ceilings
 from stepscope.bench.record import Measure, ProcessRecord, Records, Tell, results_of
 from stepscope.bench.results import CpuGpuStudy, PointStatus, StudySide
 from stepscope.bench.studies.measurements import StudyMeasurements, study_subject

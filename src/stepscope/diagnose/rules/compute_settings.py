@@ -119,7 +119,7 @@ def few_threads(case: Case) -> Iterable[Finding]:
         return
     workers = max((one.num_workers or 0 for one in case.loaders), default=0)
     physical = facts.machine_part(case, "cpu").get("physical_cores") or case.cores
-    free = min(case.cores, float(physical)) - workers
+    free = min(case.free_cores, float(physical)) - workers
     if free < 2 or now > _FEW_OF_FREE * free:
         return
     use = facts.cpu_percent(case)
@@ -144,7 +144,7 @@ def few_threads(case: Case) -> Iterable[Finding]:
         share=large,
         evidence=(
             Evidence("threads", int(now)),
-            Evidence("usable cores", case.cores),
+            Evidence("free cores", case.free_cores),
             *((Evidence("CPU use", use, "%"),) if use is not None else ()),
         ),
         where=facts.sites(case, "forward"),

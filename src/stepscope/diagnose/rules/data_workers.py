@@ -75,7 +75,7 @@ def too_many_workers(case: Case) -> Iterable[Finding]:
     far_too_many = how.workers >= 2 * _MOST_WORKERS_A_CORE * case.cores
     yield Finding(
         id=too_many_workers.id,
-        title=f"{how.workers} workers share {_counted(how.cores, 'core')}",
+        title=f"{how.workers} workers share {_counted(max(1, int(case.cores)), 'core')}",
         why=f"A batch takes {in_ms(how.batch_ms)} ms of a core that other workers need too"
         + (f"; starting workers took {facts.in_s(start_s)}." if started >= LEAST_GAIN else "."),
         advice="More workers than cores only take turns.",

@@ -153,7 +153,7 @@ class Loading:
             Evidence("making a batch in one process", self.batch_ms, "ms"),
             Evidence("rest of the step", self.compute_ms, "ms per step"),
             Evidence("workers", self.workers),
-            Evidence("usable cores", self.cores),
+            Evidence("free cores", self.cores),
         )
 
     def places(self, *parts: PipelinePart | PipelineSource) -> tuple[Place, ...]:
@@ -241,7 +241,7 @@ def loading(case: Case) -> Loading | None:
         # Workers are not recorded; what the host makes in recorded steps is slowed by that.
         batch_ms=made if workers else wait_ms or made,
         workers=workers,
-        cores=max(1, int(case.cores or _USUAL_CORES)),
+        cores=max(1, int(case.free_cores or _USUAL_CORES)),
     )
 
 

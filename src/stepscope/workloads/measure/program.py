@@ -13,7 +13,7 @@ from msgspec.json import decode, encode
 
 from stepscope.hardware.processor import read_text
 from stepscope.record.errors import StepscopeError, UsageError
-from stepscope.record.out_of_memory import is_out_of_memory
+from stepscope.record.problems import is_out_of_memory
 from stepscope.store.json_file import write_json
 from stepscope.workloads.arguments import ProgramArguments, parse_arguments
 from stepscope.workloads.measure.record import MEASURED, Measured, ModelMeasured, ProgramError
