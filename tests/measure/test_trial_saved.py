@@ -53,6 +53,23 @@ def test_the_parts_of_files_of_torch_safetensors_and_numpy_are_told_apart(tmp_pa
     assert unlike(stamped) == {("model.pt", "data.pkl")}
 
 
+def test_the_numbers_of_text_are_told_apart_and_its_times_are_not(tmp_path: Path) -> None:
+    def saved(seconds: float, used: int, lines: int = 1) -> dict[str, dict[str, int]]:
+        (tmp_path / "log.csv").write_text("epoch,loss\n" + "1,0.25181\n" * lines)
+        result = f'{{"samples used": {used}, "took": {seconds}}}'
+        (tmp_path / "result.json").write_text(result)
+        (tmp_path / "latin.txt").write_bytes(b"caf\xe9 12345")
+        (tmp_path / "binary.bin").write_bytes(b"used 256 \0")
+        return read_saved(tmp_path, 0)
+
+    base = saved(0.5, 256)
+    assert {*base} == {"log.csv", "result.json"}
+    assert saved(0.7, 256) == base
+    assert saved(0.5, 0)["result.json"].keys() == base["result.json"].keys()
+    assert saved(0.5, 0)["result.json"] != base["result.json"]
+    assert not saved(0.5, 256, lines=2)["log.csv"].keys() & base["log.csv"].keys()
+
+
 def test_only_plain_files_written_since_the_start_are_looked_at(tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()
     for name in ("old.npy", "new.npy", "inner/deep.npy"):

@@ -189,6 +189,23 @@ def test_a_state_beyond_rounding_is_rejected(name: str, values: Any) -> None:
     assert proof.because.detail == name
 
 
+@pytest.mark.parametrize(("cut", "state"), [({0}, "differs"), ({0, 1}, "matches")])
+def test_seeds_whose_trials_were_cut_are_left_out_of_the_end(cut: set[int], state: str) -> None:
+    machine = Machine(lambda ask, _: rounded(ask, mean=np.ones(50)))
+
+    def trials(fixes: tuple[str, ...], perturb: str | None = None) -> list[Trial]:
+        made = [machine(TrialRequest(fixes, STEPS, seed, perturb, True)) for seed in range(3)]
+        return [
+            replace(one, proof=replace(one.proof, ending=seed not in cut))
+            for seed, one in enumerate(made)
+        ]
+
+    sides = trials(()), trials((), "bfloat16"), trials(("amp",))
+    proof = judge_numeric(*sides, "bfloat16", endings=Endings(machine.ending))
+    assert proof.state == state
+    assert (EndPart.WEIGHTS in proof.ends) == (state == "differs")
+
+
 def test_noise_that_the_control_shows_too_is_no_difference() -> None:
     """The bias before a normalisation has gradients of nothing but rounding."""
     proof = Machine(lambda ask, _: rounded(ask, noise=0.3)).prove("amp", "numeric")

@@ -70,7 +70,8 @@ def _content(path: Path) -> bytes | None:
 
 
 def read_saved(scratch: Path, since_ns: int) -> SavedFiles:
-    """Tensors in files that were written since then, by torch.save, safetensors or numpy."""
+    """What is in files that were written since then: tensors saved by torch, safetensors or numpy,
+    and the numbers in text (CSV, JSON, logs)."""
     found: SavedFiles = {}
     parts, left = 0, _MOST_READ
     for path, size in _written(scratch, since_ns):
@@ -131,7 +132,19 @@ def _checksums(file: IO[bytes], size: int, most: int) -> tuple[dict[str, int], i
                 file.seek(8 + length + begin)
                 found[name] = _checksum(file, end - begin)
         return found, size
-    return {}, 0
+    if size > _MOST_PRINTED:
+        return {}, 0
+    content = start + file.read()
+    return ({} if b"\0" in content else _numbers(content.decode())), size
+
+
+def _numbers(text: str) -> dict[str, int]:
+    """Of each place in the text, as in what a program prints. Their count is part of the name:
+    a line written more or less often cannot be compared."""
+    return {
+        f"{form} #{at + 1} of {len(numbers)}": crc32("\n".join(numbers).encode())
+        for (form, at), numbers in read_printed(text).numbers.items()
+    }
 
 
 class _Stored(msgspec.Struct):

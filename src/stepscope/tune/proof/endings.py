@@ -72,10 +72,16 @@ class Endings:
     def compare_numeric(
         self, base: Trials, control: Trials, variant: Trials, limit: RoundingLimits, dtype: str
     ) -> EndComparison:
-        """Within rounding, and counts exactly; what differs must do so in every seed. A trial of
-        each seed, in the same order; `control` is empty where there is none."""
+        """Within rounding, and counts exactly; what differs must do so in every seed whose trials
+        ended where they are compared. A trial of each seed, in the same order; `control` is empty
+        where there is none."""
         if len(base) < 2:
             return EndComparison()
+        seeds = [*zip(base, variant, *([control] if control else []), strict=False)]
+        whole = [trials for trials in seeds if all(one.proof.ending for one in trials)]
+        if len(whole) < 2:  # two seeds tell chance from a cause
+            return self._told(base, set(), {})
+        base, variant, control = ([*side] for side in (*zip(*whole, strict=True), ())[:3])
         sides = [[self._of(trial).tensors for trial in side] for side in (base, control, variant)]
         usual = [_usual_sizes(tensors) for tensors in sides[0]]
         compared: set[EndPart] = set()
