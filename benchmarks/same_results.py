@@ -62,6 +62,9 @@ ADDED = frozenset(
         *(f"proof.{key}" for key in ("draws_per_batch", "budget_exhausted", "whole_ladder")),
         *("proof.changes", "ladder[].changes"),
         *("final.failure", "final.detail", "patch.status", "patch.detail"),
+        "host.other_cpu_percent",
+        "request.unguarded",
+        "proof.ends",
         "items[].noise_floor_processes",
         "items[].within_process_variation",
     )
