@@ -41,16 +41,28 @@ def parse_json(text: bytes) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def check_numbers(value: Any, at: str = "$", below: float = 2.0**63) -> None:
+def check_numbers(value: Any, below: float = 2.0**63) -> None:
     """Raise ValueError where a number is not finite, or not `below` that, its sign apart."""
+    if (where := _out_of_range(value, below)) is not None:
+        raise ValueError(f"Number out of range - at `${where}`")
+
+
+def _out_of_range(value: Any, below: float) -> str | None:
+    """The path to the first such number; None where there is none."""
     if isinstance(value, dict):
         for name, part in value.items():
-            check_numbers(part, f"{at}.{name}", below)
+            if part.__class__ not in _NO_NUMBER and (at := _out_of_range(part, below)) is not None:
+                return f".{name}{at}"
     elif isinstance(value, list | tuple):
         for index, part in enumerate(value):
-            check_numbers(part, f"{at}[{index}]", below)
+            if part.__class__ not in _NO_NUMBER and (at := _out_of_range(part, below)) is not None:
+                return f"[{index}]{at}"
     elif isinstance(value, int | float) and not abs(value) < below:
-        raise ValueError(f"Number out of range - at `{at}`")
+        return ""
+    return None
+
+
+_NO_NUMBER = (str, bool, type(None))
 
 
 LARGEST_DOCUMENT = 64 << 20

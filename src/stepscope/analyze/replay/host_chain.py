@@ -74,8 +74,11 @@ def host_chain(timeline: Timeline, start_ns: int, end_ns: int) -> HostChain | No
         return None
     turns = _turns(waits.main, waits.handovers, start_ns, end_ns)
     events, parts = ByThread(timeline), []
-    for thread in sorted({thread for _, _, thread in turns}):
-        own = np.array([(begin, end) for begin, end, t in turns if t == thread], np.int64)
+    spans: dict[int, list[tuple[int, int]]] = {}
+    for begin, end, thread in turns:
+        spans.setdefault(thread, []).append((begin, end))
+    for thread in sorted(spans):
+        own = np.array(spans[thread], np.int64)
         whole = cut_stretches(timeline.host, events.rows(thread), int(own[0, 0]), int(own[-1, 1]))
         begin, end, owner = stretches_within(whole, own[:, 0], own[:, 1])
         parts.append((begin, end, owner, np.full(len(begin), thread)))
@@ -140,16 +143,37 @@ def _mark_forward(
 
     The clocks tell how long it is, and by how much backward began before its first node.
     """
-    for number in range(int(step.max(initial=-1)) + 1):
-        own = np.flatnonzero(step == number)
-        if clocks is None:
-            for rows in _runs(phase, own):
-                begun = np.cumsum(call[rows] != NOTHING) > 0
-                phase[rows[begun]] = FORWARD
-            continue
+    if clocks is None:
+        _mark_forward_by_calls(phase, call, step)
+        return
+    first, end = _bounds(step, np.arange(int(step.max(initial=-1)) + 1))
+    for number, rows in enumerate(zip(first.tolist(), end.tolist(), strict=True)):
+        own = np.arange(*rows)
         if known := float(chain.duration[own[phase[own] == BACKWARD]].sum()):
             _take(phase, own, chain, clocks.backward[number] - known, BACKWARD, cuts)
         _take(phase, own, chain, clocks.forward[number], FORWARD, cuts)
+
+
+def _mark_forward_by_calls(phase: Column, call: Column, step: Column) -> None:
+    """Of the unknown stretches before a backward, those from the first call on."""
+    unknown, backward = phase == _UNKNOWN_PHASE, phase == BACKWARD
+    follows_backward = np.append(False, backward[:-1])
+    run = np.cumsum(follows_backward | (np.diff(step, prepend=-1) != 0))
+    begun = _count_from(_bounds(run, run)[0], unknown & (call != NOTHING)) > 0
+    first, end = _bounds(step, step)
+    so_far, all_of_step = _count_from(first, backward), _count_from(first, backward)[end - 1]
+    phase[unknown & begun & ((so_far < all_of_step) | (all_of_step == 0))] = FORWARD
+
+
+def _bounds(rising: Column, values: Column) -> tuple[Column, Column]:
+    """Where each value begins in a rising column, and where it ends."""
+    return np.searchsorted(rising, values, "left"), np.searchsorted(rising, values, "right")
+
+
+def _count_from(first: Column, mask: Column) -> Column:
+    """How many rows are in the mask, from the row `first` up to and with each row."""
+    counted = np.append(0, np.cumsum(mask))
+    return counted[1:] - counted[first]
 
 
 def _take(
@@ -173,12 +197,11 @@ def _runs(phase: Column, own: Column) -> list[Column]:
     phase = phase[own]
     backward = phase == BACKWARD
     begins = np.flatnonzero(backward & ~np.append(False, backward[:-1])).tolist() or [len(phase)]
-    runs = []
-    for end in begins:
-        earlier = np.flatnonzero(backward[:end])
-        first = int(earlier[-1]) + 1 if len(earlier) else 0
-        runs.append(own[first + np.flatnonzero(phase[first:end] == _UNKNOWN_PHASE)])
-    return runs
+    ends = np.flatnonzero(backward & ~np.append(backward[1:], False)) + 1
+    return [
+        own[first + np.flatnonzero(phase[first:end] == _UNKNOWN_PHASE)]
+        for first, end in zip([0, *ends.tolist()], begins, strict=False)
+    ]
 
 
 _OPTIMIZES = re.compile(r"Optimizer\.(step|zero_grad)#")
@@ -238,11 +261,9 @@ def _known(timeline: Timeline, chain: HostChain, call: Column, nodes: Column) ->
 
 def _end_optimizers(phase: Column, call: Column, step: Column) -> None:
     """A step ends inside its optimizer's mark: what is left of it begins the next step."""
-    for number in range(1, int(step.max(initial=-1)) + 1):
-        own = np.flatnonzero(step == number)
-        rest = (phase[own] != OPTIMIZER) | (call[own] != NOTHING)
-        if rest.any():
-            phase[own[: int(np.argmax(rest))]] = OTHER
+    first, end = _bounds(step, step)
+    rest = _count_from(first, (phase != OPTIMIZER) | (call != NOTHING))
+    phase[(step > 0) & (rest == 0) & (rest[end - 1] > 0)] = OTHER
 
 
 def _fill_backward(phase: Column, call: Column) -> None:
