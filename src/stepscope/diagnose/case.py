@@ -40,6 +40,9 @@ class Replayable(Protocol):
     def replay(self, *changes: Any) -> Any:
         """The replay with changes; has `step_ms`."""
 
+    def host_share(self, chosen: Any) -> float:
+        """What stretches of the host are of its own time, 0 to 1."""
+
 
 @dataclass(frozen=True, slots=True)
 class Case:

@@ -4,6 +4,7 @@ else's: only plain files of a sensible size are read, and nothing is written thr
 import json
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -49,20 +50,20 @@ def check_numbers(value: Any, below: float = 2.0**63) -> None:
 
 def _out_of_range(value: Any, below: float) -> str | None:
     """The path to the first such number; None where there is none."""
+    if isinstance(value, int | float):
+        return None if abs(value) < below else ""
+    parts: Iterable[tuple[Any, Any]] = ()
     if isinstance(value, dict):
-        for name, part in value.items():
-            if part.__class__ not in _NO_NUMBER and (at := _out_of_range(part, below)) is not None:
-                return f".{name}{at}"
+        parts = value.items()
     elif isinstance(value, list | tuple):
-        for index, part in enumerate(value):
-            if part.__class__ not in _NO_NUMBER and (at := _out_of_range(part, below)) is not None:
-                return f"[{index}]{at}"
-    elif isinstance(value, int | float) and not abs(value) < below:
-        return ""
+        parts = enumerate(value)
+    for key, part in parts:
+        kind = type(part)
+        if kind is str or ((kind is int or kind is float) and -below < part < below):
+            continue  # most are: no call for each
+        if (at := _out_of_range(part, below)) is not None:
+            return f".{key}{at}" if isinstance(value, dict) else f"[{key}]{at}"
     return None
-
-
-_NO_NUMBER = (str, bool, type(None))
 
 
 LARGEST_DOCUMENT = 64 << 20

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stepscope.analyze.replay.host_chain import host_chain, label_stretches
 from stepscope.analyze.timeline.document import trace_analysis
+from stepscope.analyze.timeline.steps import find_steps
 from stepscope.trace.kineto.read import read_kineto
 
 Event = dict[str, Any]
@@ -28,6 +30,15 @@ class Counting(np.ndarray):
     def item(self, *key: Any) -> Any:
         Counting.taken += 1
         return super().item(*key)
+
+
+class Compared(Counting):
+    """A column that also counts the values that whole-column arithmetic looks at."""
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **more: Any) -> Any:
+        Counting.taken += max(np.size(one) for one in inputs)
+        plain = [np.asarray(one) if isinstance(one, Compared) else one for one in inputs]
+        return getattr(ufunc, method)(*plain, **more)
 
 
 def span(category: str, name: str, start: float, length: float, **args: Any) -> Event:
@@ -67,6 +78,18 @@ def on_streams(count: int) -> Iterator[Event]:
             yield event | {"args": event["args"] | {"stream": n}}
 
 
+def in_steps(count: int) -> Iterator[Event]:
+    """Steps of a forward, two backwards and an optimizer."""
+    for n in range(count):
+        yield span("user_annotation", f"ProfilerStep#{n}", 100 * n, 99)
+        yield from launched(n, 100 * n + 5)
+        yield span("cpu_op", "aten::mm", 100 * n + 10, 5)
+        yield span("cpu_op", "autograd::engine::evaluate_function: MmBackward0", 100 * n + 20, 5)
+        yield span("cpu_op", "aten::mm", 100 * n + 30, 5)
+        yield span("cpu_op", "autograd::engine::evaluate_function: MmBackward0", 100 * n + 40, 5)
+        yield span("user_annotation", "Optimizer.step#SGD.step", 100 * n + 50, 20)
+
+
 def values_taken(folder: Path, events: Iterator[Event]) -> int:
     path = folder / "trace.json"
     path.write_text(json.dumps({"traceEvents": list(events)}))
@@ -85,9 +108,34 @@ def values_taken(folder: Path, events: Iterator[Event]) -> int:
     return Counting.taken
 
 
-@pytest.mark.parametrize("shape", [nested, identical, on_threads, on_streams])
+@pytest.mark.parametrize("shape", [nested, identical, on_threads, on_streams, in_steps])
 def test_twice_the_events_are_about_twice_the_work(shape: Any, tmp_path: Path) -> None:
     """A factor of four would be quadratic; searching and sorting add a little to two."""
     few, many = (values_taken(tmp_path, shape(size)) for size in (1000, 2000))
     assert few > 10_000
     assert many < 2.6 * few
+
+
+def steps_compared(folder: Path, count: int, per_step: int) -> int:
+    """Values of the replay's step column that labelling its stretches looks at."""
+    path = folder / "trace.json"
+    path.write_text(json.dumps({"traceEvents": list(in_steps(count))}))
+    timeline = read_kineto(path, processes=1)
+    steps = find_steps(timeline).steps[::per_step]
+    chain = host_chain(timeline, steps[0].start_ns, steps[-1].end_ns)
+    assert chain is not None
+    step = chain.steps(np.array([one.start_ns for one in steps], np.int64))
+    Counting.taken = 0
+    label_stretches(timeline, chain, step.view(Compared), None)
+    return Counting.taken
+
+
+def test_replay_labels_twice_the_steps_with_twice_the_work(tmp_path: Path) -> None:
+    few, many = (steps_compared(tmp_path, size, 1) for size in (500, 1000))
+    assert few > 1000
+    assert many < 2.6 * few
+
+
+def test_replay_labels_as_many_stretches_in_few_steps_as_in_many(tmp_path: Path) -> None:
+    few, many = (steps_compared(tmp_path, 1000, per_step) for per_step in (100, 1))
+    assert many < 1.3 * few

@@ -27,6 +27,7 @@ from stepscope.analyze.replay.tasks import (
     LoaderQueue,
     StretchKind,
     Tasks,
+    TaskSelector,
 )
 from stepscope.analyze.run.data_pipeline import PipelineSource
 from stepscope.analyze.run.records import RunRecords
@@ -75,6 +76,11 @@ class ReplayModel:
     def replay(self, *changes: Callable[[Tasks], Tasks]) -> ReplayedStep:
         """The step with changes."""
         return replay_tasks(self.changed(*changes))
+
+    def host_share(self, chosen: TaskSelector) -> float:
+        """What stretches of the host are of its own time, 0 to 1."""
+        times = self.tasks.host.duration
+        return float(times[chosen(self.tasks)].sum() / max(times.sum(), 1.0))
 
 
 def build_model(

@@ -58,8 +58,12 @@ def user_frames(timeline: Timeline) -> Column:
 
 
 def starts_with(timeline: Timeline, *prefixes: str) -> Column:
-    """For each host event whether its name starts with one of these."""
-    return names_match(timeline, timeline.host.name, lambda name: name.startswith(prefixes))
+    """For each host event whether its name starts with one of these; names are read once."""
+    key = f"{__name__}.starts_with{prefixes}"
+    if key not in timeline.derived:
+        timeline.derived[key] = np.append(timeline.named(*prefixes), False)  # the last: NOTHING
+    found: Column = timeline.derived[key][timeline.host.name]
+    return found
 
 
 class CopyDirection(StrEnum):

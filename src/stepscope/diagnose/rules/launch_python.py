@@ -181,6 +181,8 @@ def _python_share(case: Case) -> tuple[float, Predicted | None]:
     if case.model is None:
         return case.recorded_share(facts.python_ms(case)), None
     between = select_host(*facts.PYTHON_STRETCHES, phase="forward")
+    if case.model.host_share(between) < _LEAST_PYTHON / 2:  # removing it cannot gain enough
+        return 0.0, None
     reason = "no Python between forward's operators"
     predicted = facts.predict_gain(case, [remove_host(between, _PYTHON_REMOVED)], reason, 0.4)
     saved = 1 - 1 / predicted.speedup if predicted is not None else 0.0

@@ -97,6 +97,8 @@ def blocking_copies(case: Case) -> Iterable[Finding]:
         for wait in copies.pinned
         if wait not in again and not _NON_BLOCKING.search(waits.source_line(case, wait.place))
     ]
+    if not some:
+        return
     reason = "the host keeps launching while tensors are copied"
     predicted = case.predict(*(fix_changes(case, "pin") or ()), reason=reason)
     told = Finding(

@@ -3,10 +3,8 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from stepscope.batch.document import Batch
-from stepscope.bench.results import LoaderPoint, PointStatus, bench_type
 from stepscope.report.story.blocks import (
     Block,
     Card,
@@ -20,11 +18,12 @@ from stepscope.report.story.blocks import (
     Weight,
     scaled,
 )
-from stepscope.report.story.compare import comparison_story
 from stepscope.report.story.phrases import display_path
-from stepscope.results.comparison import Comparison
 from stepscope.results.load import LoadedResult
-from stepscope.tune.document import Measured, Tune
+
+if TYPE_CHECKING:
+    from stepscope.results.comparison import Comparison
+    from stepscope.tune.document import Measured
 
 Document = dict[str, Any]
 
@@ -56,16 +55,22 @@ def _versions_of(subject: LoadedResult) -> Iterator[_Version]:
         use = 1 - parts["idle"] / parts["wall"] if parts["idle"] is not None else None
         yield _Version(subject.name, document["steps"]["mean_ms"], None, use, None)
     elif subject.kind == "tune":
+        from stepscope.tune.document import Tune
+
         tune = subject.decoded(Tune)
         yield _measured_version("baseline", tune.baseline)
         for rung in tune.ladder:
             yield _measured_version(f"+ {rung.label}", rung)
     elif subject.kind == "batch":
+        from stepscope.batch.document import Batch
+
         for row in subject.decoded(Batch).curve:
             if row.status == "ok":
                 speed = row.step_ms, row.samples_per_s
                 yield _Version(f"batch {row.batch:,}", *speed, None, row.memory_bytes)
     else:
+        from stepscope.bench.results import LoaderPoint, PointStatus, bench_type
+
         for one in subject.decoded(bench_type(subject.document)).points:
             if one.status is PointStatus.OK:
                 workers = f"{one.workers} workers" if isinstance(one, LoaderPoint) else None
@@ -74,7 +79,7 @@ def _versions_of(subject: LoadedResult) -> Iterator[_Version]:
                 yield _Version(f"{name}, {workers or one.variant}", one.mean_ms, *rest)
 
 
-def _measured_version(name: str, one: Measured) -> _Version:
+def _measured_version(name: str, one: "Measured") -> _Version:
     return _Version(name, one.step_ms, one.samples_per_s, one.gpu_busy, one.peak_memory_bytes)
 
 
@@ -141,7 +146,9 @@ def screen_of(subject: LoadedResult) -> Story:
     return story_of(subject).short()
 
 
-def story_of_several(subjects: Sequence[LoadedResult], compared: Comparison | str | None) -> Story:
+def story_of_several(
+    subjects: Sequence[LoadedResult], compared: "Comparison | str | None"
+) -> Story:
     """`compared`: the comparison of two, why there is none, or None of more than two."""
     stories = [story_of(subject) for subject in subjects]
     alike = Counter(story.title for story in stories)
@@ -155,6 +162,8 @@ def story_of_several(subjects: Sequence[LoadedResult], compared: Comparison | st
         missing = Missing("The two cannot be compared.", compared)
         head.append(Section("against", "Before and after", (missing,), Weight.LEAD))
     elif compared is not None:
+        from stepscope.report.story.compare import comparison_story
+
         against = comparison_story(compared)
         verdict = against.verdict
         head += [_numbered(part, "against", against.title) for part in against.sections]

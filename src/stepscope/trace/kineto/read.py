@@ -69,7 +69,7 @@ def _why_nothing(quality: Quality, last: Part) -> str:
 
 
 MOST_PROCESSES = 4
-_WORTH_SHARING = 48 << 20  # bytes of text: below, starting processes costs more than it saves
+_WORTH_SHARING = 128 << 20  # bytes of text: below, one process is done before others have begun
 _USUAL_COMPRESSION = 12
 
 
