@@ -15,6 +15,7 @@ from typing import Any
 
 CONTENDERS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "stepscope": ("_trace_stepscope", "Stepscope", ()),
+    "command": ("_trace_command", "Command", ()),
     "hta": ("_trace_hta", "Hta", ()),
     "tracelens": ("_trace_tracelens", "TraceLens", ()),
     "json": ("_trace_parsers", "Parser", ("json",)),

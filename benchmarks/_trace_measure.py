@@ -25,7 +25,7 @@ def measure(python: str, name: str, path: Path, limit_s: float) -> dict[str, Any
     command = [python, str(HERE / "_trace_child.py"), name, str(path)]
     # Each contender's interpreter brings its own packages; only ours comes from this checkout.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    if name == "stepscope":
+    if name in ("stepscope", "command"):
         environment["PYTHONPATH"] = str(SOURCE)
     with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as errors:
         began = time.perf_counter()

@@ -9,6 +9,8 @@ from _trace_child import CONTENDERS
 OUT = Path(__file__).resolve().parent / "results" / "trace-reading.json"
 SOURCES = ("resnet50_b64_h200", "v100_train_2ranks_rank1")
 FORMATS = ("plain", "gzip")
+COMMAND_SOURCE, COMMAND_MEGABYTES = SOURCES[1], 50  # as it was recorded, once: 54 MB
+READERS = [name for name in CONTENDERS if name != "command"]
 
 
 def arguments(about: str) -> argparse.Namespace:
@@ -20,13 +22,12 @@ def arguments(about: str) -> argparse.Namespace:
     parser.add_argument(
         "--large-megabytes", type=float, default=1000, help="of stepscope's own; 0: none [1000]"
     )
+    parser.add_argument("--command-only", action="store_true", help="measure no reader")
     parser.add_argument("--rounds", type=int, default=3, help="[3]")
     parser.add_argument("--limit", type=float, default=300, help="seconds for one reading [300]")
     parser.add_argument("--sources", nargs="+", choices=SOURCES, default=list(SOURCES))
     parser.add_argument("--formats", nargs="+", choices=FORMATS, default=list(FORMATS))
-    parser.add_argument(
-        "--contenders", nargs="+", choices=list(CONTENDERS), default=list(CONTENDERS)
-    )
+    parser.add_argument("--contenders", nargs="+", choices=READERS, default=READERS)
     parser.add_argument(
         "--python",
         action="append",

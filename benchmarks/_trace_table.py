@@ -18,7 +18,8 @@ breakdown, kernel table and idle time. json, orjson and simdjson: *load* is pars
 causes) in plain Python, without garbage collection. *Whole process*: from its start to its end,
 imports too; median and range of all rounds. *MB/s*: of unpacked JSON, by the whole process. *Peak
 memory*: the larger of ru_maxrss and the resident memory of the process and its children together,
-looked at 20 times a second. *Time*, *memory*: as a multiple of stepscope's. Goals are judged by
+looked at 20 times a second. *command* is `stepscope analyze` whole, with findings and screen;
+Python's compiled files exist. *Time*, *memory*: as a multiple of stepscope's. Goals are judged by
 medians.
 """
 
@@ -28,7 +29,8 @@ def table(document: Mapping[str, Any]) -> str:
     parts = [_place(document)]
     for case in document["cases"]:
         parts.append(f"**{_title(case)}**\n\n{_HEAD}{''.join(_rows(case))}")
-        parts.append("".join(f"- {line}\n" for line in (*_said(case), *_judged(case))))
+        said = (*_said(case), *_phases(case), *_judged(case))
+        parts.append("".join(f"- {line}\n" for line in said))
     return "\n".join([*parts, _METHOD])
 
 
@@ -72,12 +74,27 @@ def _said(case: Mapping[str, Any]) -> list[str]:
     return [f"{', '.join(names)}: {text}" for text, names in who.items()]
 
 
+def _phases(case: Mapping[str, Any]) -> Iterator[str]:
+    """Where the time of the whole command goes."""
+    if not (readings := finished(of(case, "command"))):
+        return
+    parts = {
+        "import": middle(reading["import_s"] for reading in readings),
+        "read": middle(reading["load_s"] for reading in readings),
+    }
+    for name in readings[0]["found"]["phases_s"]:
+        parts[name] = middle(reading["found"]["phases_s"][name] for reading in readings)
+    parts["start and end of Python"] = middle(r["wall_s"] for r in readings) - sum(parts.values())
+    listed = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in parts.items())
+    yield f"Phases of the command (medians): {listed}."
+
+
 def _judged(case: Mapping[str, Any]) -> Iterator[str]:
     for goal in case["goals"]:
         value = goal["measured"]
         shown = ""
         if value is not None:
-            unit = f"{value / 1e6:.0f} MB" if value > 1e5 else f"{value:.1f}"
+            unit = f"{value / 1e6:.0f} MB" if value > 1e5 else f"{value:.{2 if value < 1 else 1}f}"
             shown = f" ({'at least ' if goal['at_least'] else ''}{unit})"
         yield f"Goal {goal['goal']}: **{goal['verdict']}**{shown}."
 

@@ -4,7 +4,8 @@ python benchmarks/trace_reading.py --python hta=VENV/bin/python    measure, writ
 python benchmarks/trace_reading.py --table FILE.json               print the table of earlier ones
 
 Each reader loads a real trace, repeated until it is large, and computes its breakdown, kernel table
-and idle time. Then stepscope alone reads a still larger one.
+and idle time. Then stepscope alone reads a still larger one, and `stepscope analyze` is measured
+as a whole on one as it was recorded, by phase.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from typing import Any
 from _about import about
 from _trace_goals import goals_of
 from _trace_measure import HERE, SOURCE, measure
-from _trace_options import arguments, without_folders
+from _trace_options import COMMAND_MEGABYTES, COMMAND_SOURCE, arguments, without_folders
 from _trace_table import table
 
 TRACES = HERE.parent / "tests" / "data" / "traces"
@@ -33,6 +34,12 @@ def main() -> None:
         return
     document = described(options)
     options.out.parent.mkdir(parents=True, exist_ok=True)
+    if options.command_only and options.out.exists():  # the readers' stay
+        document["cases"] = [
+            one
+            for one in json.loads(options.out.read_text())["cases"]
+            if one["readings"][0]["contender"] != "command"
+        ]
     for case in cases(options):
         document["cases"].append(case)
         document["versions"]["readers"].update(_versions(case["readings"]))
@@ -41,7 +48,11 @@ def main() -> None:
 
 
 def cases(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Each source in each format by all readers, then the large one by stepscope alone."""
+    """Each source in each format by all readers, then the large one by stepscope alone, then the
+    command."""
+    yield from compared(options, COMMAND_SOURCE, COMMAND_MEGABYTES, ["command"])
+    if options.command_only:
+        return
     for source in options.sources:
         yield from compared(options, source, options.megabytes, options.contenders)
     if options.large_megabytes and "stepscope" in options.contenders:
@@ -63,7 +74,7 @@ def compared(
                 "format": format_,
                 "json_bytes": plain.stat().st_size,
                 "file_bytes": path.stat().st_size,
-                "alone": names == ["stepscope"],
+                "alone": names in (["stepscope"], ["command"]),
                 "rounds": options.rounds,
                 "readings": list(readings(options, path, names)),
             }

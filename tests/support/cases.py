@@ -260,6 +260,10 @@ class Replay:
         after = self._after(*changes) if callable(self._after) else self._after
         return Replayed(float(after))
 
+    def host_share(self, chosen: Any) -> float:
+        """All of it: every change is replayed."""
+        return 1.0
+
 
 def case(
     device: str = "cuda",

@@ -28,6 +28,9 @@ class Parts:
     def replay(self, *changes: str) -> Replayed:
         return Replayed(sum(ms for name, ms in self.parts.items() if name not in changes))
 
+    def host_share(self, chosen: object) -> float:
+        return 1.0
+
 
 def case(step_ms=100.0, device="cpu", show=None, trace=None, **more) -> Case:
     """`show` and `trace` may be partial."""

@@ -74,9 +74,9 @@ def host_chain(timeline: Timeline, start_ns: int, end_ns: int) -> HostChain | No
         return None
     turns = _turns(waits.main, waits.handovers, start_ns, end_ns)
     events, parts = ByThread(timeline), []
-    spans: dict[int, list[tuple[int, int]]] = {}
-    for begin, end, thread in turns:
-        spans.setdefault(thread, []).append((begin, end))
+    spans: dict[int, list[list[int]]] = {}
+    for *span, thread in turns:
+        spans.setdefault(thread, []).append(span)
     for thread in sorted(spans):
         own = np.array(spans[thread], np.int64)
         whole = cut_stretches(timeline.host, events.rows(thread), int(own[0, 0]), int(own[-1, 1]))
@@ -172,7 +172,7 @@ def _bounds(rising: Column, values: Column) -> tuple[Column, Column]:
 
 def _count_from(first: Column, mask: Column) -> Column:
     """How many rows are in the mask, from the row `first` up to and with each row."""
-    counted = np.append(0, np.cumsum(mask))
+    counted: Column = np.append(0, np.cumsum(mask))
     return counted[1:] - counted[first]
 
 

@@ -181,7 +181,7 @@ def _python_share(case: Case) -> tuple[float, Predicted | None]:
     if case.model is None:
         return case.recorded_share(facts.python_ms(case)), None
     between = select_host(*facts.PYTHON_STRETCHES, phase="forward")
-    if case.model.host_share(between) < _LEAST_PYTHON / 2:  # removing it cannot gain enough
+    if case.model.host_share(between) < _LEAST_PYTHON / 2:  # a replay gains about that, at most
         return 0.0, None
     reason = "no Python between forward's operators"
     predicted = facts.predict_gain(case, [remove_host(between, _PYTHON_REMOVED)], reason, 0.4)
