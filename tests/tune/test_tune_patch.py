@@ -95,7 +95,12 @@ def test_an_argument_that_is_there_is_replaced_and_all_else_stays(tmp_path):
         ("DataLoader(data)", "DataLoader(data, num_workers=2)"),
         ("DataLoader(data,)", "DataLoader(data, num_workers=2)"),
         ("DataLoader(data, batch_size=(4))", "DataLoader(data, batch_size=(4), num_workers=2)"),
-        ("DataLoader(*args, **kwargs)", "DataLoader(*args, **kwargs, num_workers=2)"),
+        ("DataLoader(*a, **kwargs)", 'DataLoader(*a, **{**kwargs, "num_workers": 2})'),
+        ("DataLoader(data, **cfg.loader)", 'DataLoader(data, **{**cfg.loader, "num_workers": 2})'),
+        ("DataLoader(**{**k, 'a': 1})", "DataLoader(**{**k, 'a': 1, \"num_workers\": 2})"),
+        ("DataLoader(x, **a, y=1, **b)", 'DataLoader(x, **{**a, **b, "num_workers": 2}, y=1)'),
+        ("DataLoader(**{'num_workers': 0,})", "DataLoader(**{'num_workers': 2,})"),
+        ("DataLoader(data, 8, True, None, None, 0)", "DataLoader(data, 8, True, None, None, 2)"),
         ("DataLoader(\n    data\n)", "DataLoader(\n    data,\n    num_workers=2\n)"),
         (
             "DataLoader(\n    data,\n    shuffle=True,  # why\n)",
@@ -112,13 +117,49 @@ def test_an_argument_that_is_there_is_replaced_and_all_else_stays(tmp_path):
 )  # fmt: skip
 def test_an_argument_is_added_in_the_style_of_the_call(tmp_path, call, expected):
     made = project(tmp_path, f"import torch\nloader = {call}\nprint(loader)\n")
-    patch = made.patch("workers=2", workers=at(2))
-    if "ä" in call:
-        assert patch.text is None
-        assert "not written there" in patch.by_hand[0].words
-    else:
-        after = made.patched(patch)
-        assert after == f"import torch\nloader = {expected}\nprint(loader)\n"
+    after = made.patched(made.patch("workers=2", workers=at(2)))
+    assert after == f"import torch\nloader = {expected}\nprint(loader)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "expected"),
+    [
+        (
+            "from torch.utils.data import DataLoader as Batches\nb = Batches(data)\n",
+            2,
+            "b = Batches(data, num_workers=2)",
+        ),
+        (
+            "Make = functools.partial(data.DataLoader, num_workers=0)\nb = Make(data)\n",
+            2,
+            "b = Make(data, num_workers=2)",
+        ),
+        (
+            "class Mine(DataLoader):\n    pass\nclass Own(Mine):\n    pass\nb = Own(data, 4)\n",
+            5,
+            "b = Own(data, 4, num_workers=2)",
+        ),
+        (
+            "class Mine(DataLoader):\n    def __init__(self, data):\n"
+            "        super().__init__(data, batch_size=f(1))\n",
+            3,
+            "        super().__init__(data, batch_size=f(1), num_workers=2)",
+        ),
+    ],
+)
+def test_a_loader_is_known_by_whatever_name_the_file_gives_it(tmp_path, text, line, expected):
+    made = project(tmp_path, text)
+    after = made.patched(made.patch("workers=2", workers=at(line)))
+    assert after.splitlines()[line - 1] == expected
+
+
+def test_workers_and_what_needs_them_meet_in_the_dictionary_of_a_call(tmp_path):
+    made = project(tmp_path, "import torch\nloader = DataLoader(data, **kwargs)\n")
+    patch = made.patch("workers=2", "persistent", workers=at(2), persistent=at(2))
+    assert (
+        'DataLoader(data, **{**kwargs, "num_workers": 2, "persistent_workers": True})'
+        in made.patched(patch)
+    )
 
 
 def test_a_loader_made_in_the_head_of_a_loop_is_found(tmp_path):

@@ -2,8 +2,9 @@
 settings included."""
 
 import ast
+import copy
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from stepscope.fixes.edit.source import Change, PatchError, Source, apply_changes, statement_head
@@ -21,9 +22,18 @@ class CallArguments:
     values: dict[str, str]
 
 
-def head_line(statement: ast.stmt) -> str:
-    """A statement's head on one line, as fixes are asked about it."""
-    return ast.unparse(ast.fix_missing_locations(statement_head(statement))).split("\n")[0]
+def head_line(source: Source, statement: ast.stmt) -> str:
+    """A statement's head on one line, as fixes are asked about it: what stands for a DataLoader in
+    the file is called DataLoader."""
+    head = statement_head(statement)
+    names = [resolved_callee(source, call) for call in calls_in(head)]
+    head = copy.deepcopy(head)
+    for call, name in zip(calls_in(head), names, strict=True):
+        if isinstance(call.func, ast.Attribute):
+            call.func.attr = name
+        elif isinstance(call.func, ast.Name):
+            call.func.id = name
+    return ast.unparse(ast.fix_missing_locations(head)).split("\n")[0]
 
 
 def changed_arguments(statement: ast.stmt, edit: SourceEdit) -> list[CallArguments]:
@@ -39,8 +49,8 @@ def changed_arguments(statement: ast.stmt, edit: SourceEdit) -> list[CallArgumen
 
 def with_argument(line: str, callees: Collection[str], name: str, value: str) -> str | None:
     """The line with a keyword argument of the call of one of `callees` set to an expression; None
-    where the line is no statement of its own in ASCII or does not call that."""
-    source = _read_line(line) if line.isascii() else None
+    where the line is not a statement of its own or does not call that."""
+    source = _read_line(line)
     made = [call for call in calls_in(source.tree) if callee(call) in callees] if source else []
     if not source or not made:
         return None
@@ -71,6 +81,55 @@ def callee(call: ast.Call) -> str:
     return func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
 
 
+_LOADER = "DataLoader"
+_POSITIONS: Mapping[str, Sequence[str]] = {
+    _LOADER: (
+        *("dataset", "batch_size", "shuffle", "sampler", "batch_sampler"),
+        *("num_workers", "collate_fn", "pin_memory", "drop_last"),
+    ),
+    "cuda": ("device", "non_blocking"),
+}
+"""The names of arguments that may be passed by position."""
+
+
+def resolved_callee(source: Source, call: ast.Call) -> str:
+    """What a call calls, by its own name: DataLoader where the name in the file is another one for
+    it, as of an import, an assignment, a `partial`, a subclass, or `super().__init__` in one."""
+    if not isinstance(call.func, ast.Attribute):
+        return _LOADER if callee(call) in _loader_names(source) else callee(call)
+    made: ast.AST | None = call if ast.unparse(call.func) == "super().__init__" else None
+    while made is not None and not isinstance(made, ast.ClassDef):
+        made = source.parents.get(made)
+    return _LOADER if made and made.name in _loader_names(source) else callee(call)
+
+
+def _loader_names(source: Source) -> set[str]:
+    """Names in a file that stand for DataLoader."""
+    names, known = {_LOADER}, 0
+    while len(names) > known:
+        known = len(names)
+        for node in ast.walk(source.tree):
+            match node:
+                case ast.ImportFrom(names=imported):
+                    names |= {one.asname or one.name for one in imported if one.name == _LOADER}
+                case ast.ClassDef(name=name, bases=bases) if _any_of(bases, names):
+                    names.add(name)
+                case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                    if isinstance(value, ast.Call) and callee(value) == "partial":
+                        value = value.args[0] if value.args else value
+                    if _any_of([value], names):
+                        names.add(name)
+    return names
+
+
+def _any_of(nodes: Iterable[ast.expr], names: Collection[str]) -> bool:
+    return any(
+        getattr(node, "attr", getattr(node, "id", "")) in names
+        for node in nodes
+        if isinstance(node, ast.Attribute | ast.Name)
+    )
+
+
 def argument_changes(source: Source, wanted: Iterable[CallArguments]) -> list[Change]:
     return [
         change for call, values in _by_call(wanted).items() for change in _set(source, call, values)
@@ -98,27 +157,66 @@ def needs_workers(wanted: CallArguments) -> bool:
 def check_workers(wanted: Iterable[CallArguments]) -> None:
     """Raises PatchError where arguments only mean something with workers, and there are none."""
     for call, values in _by_call(wanted).items():
-        names = {*values, *(keyword.arg for keyword in call.keywords)}
+        names = {*values, *_given(call), *(keyword.arg for keyword in call.keywords)}
         for kept, workers in _KEPT_WORKERS.items():
             if kept in values and not names & {workers, None}:
                 raise PatchError(f"no {workers} is written there")
 
 
+def _given(call: ast.Call, positions: Iterable[str] = ()) -> dict[str, ast.expr]:
+    """The arguments of a call by name, as far as they are written there."""
+    given: dict[str, ast.expr] = {}
+    for name, value in zip(positions, call.args, strict=False):
+        if isinstance(value, ast.Starred):
+            break
+        given[name] = value
+    for keyword in call.keywords:
+        if keyword.arg is not None:
+            given[keyword.arg] = keyword.value
+        elif isinstance(keyword.value, ast.Dict):
+            pairs = zip(keyword.value.keys, keyword.value.values, strict=True)
+            given |= {str(k.value): v for k, v in pairs if isinstance(k, ast.Constant)}
+    return given
+
+
 def _different(now: ast.Call, then: ast.Call) -> dict[str, str]:
-    given = {keyword.arg: ast.unparse(keyword.value) for keyword in now.keywords}
-    wanted = {keyword.arg: ast.unparse(keyword.value) for keyword in then.keywords if keyword.arg}
+    positions = _POSITIONS.get(callee(then), ())
+    given = {name: ast.unparse(value) for name, value in _given(now, positions).items()}
+    wanted = {name: ast.unparse(value) for name, value in _given(then, positions).items()}
     return {name: value for name, value in wanted.items() if given.get(name) != value}
 
 
 def _set(source: Source, call: ast.Call, values: dict[str, str]) -> list[Change]:
-    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    given = _given(call, _POSITIONS.get(resolved_callee(source, call), ()))
     replaced = [
         Change(source.start(given[name]), source.end(given[name]), value)
         for name, value in values.items()
         if name in given
     ]
-    new = [f"{name}={value}" for name, value in values.items() if name not in given]
-    return [*replaced, *(_added(source, call, new) if new else [])]
+    new = {name: value for name, value in values.items() if name not in given}
+    if not new:
+        return replaced
+    spread = [keyword for keyword in call.keywords if keyword.arg is None]
+    if spread:  # the dictionary may name them too: what comes later in it counts
+        return [*replaced, *_merged(source, spread, new)]
+    return [*replaced, *_added(source, call, [f"{name}={value}" for name, value in new.items()])]
+
+
+def _merged(source: Source, spread: list[ast.keyword], new: dict[str, str]) -> list[Change]:
+    """New arguments behind those that a call gets from dictionaries, which become one."""
+    first, *others = [keyword.value for keyword in spread]
+    start, end = source.start(first), source.end(first)
+    text = "".join(f", **{ast.unparse(other)}" for other in others)
+    text += "".join(f', "{name}": {value}' for name, value in new.items())
+    dropped = []
+    for keyword in spread[1:]:
+        _, comma, _ = source.code_before(source.start(keyword), end)
+        dropped.append(Change(comma - 1, source.end(keyword), ""))
+    if not isinstance(first, ast.Dict):
+        return [Change(start, start, "{**"), Change(end, end, f"{text}}}"), *dropped]
+    token, at, _ = source.code_before(end - 1, start)
+    text = text.removeprefix("," if token == "," else ", " if token == "{" else "")
+    return [Change(at, at, text), *dropped]
 
 
 def _added(source: Source, call: ast.Call, new: list[str]) -> list[Change]:

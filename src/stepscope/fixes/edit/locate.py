@@ -189,7 +189,7 @@ def by_arguments(
             statement = source.statement(at.line)
             if statement is None:
                 raise PatchError("no statement begins there")
-            edit = fix.edit(value, calls.head_line(statement))
+            edit = fix.edit(value, calls.head_line(source, statement))
             found = calls.changed_arguments(statement, edit)
             if not found:
                 raise PatchError("the call is not written there")

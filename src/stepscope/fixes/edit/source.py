@@ -56,10 +56,10 @@ class Source:
         """Where a line begins; for the one after the last, where the file ends."""
         return min(self._starts[number - 1], len(self.text))
 
-    def start(self, node: ast.expr | ast.stmt) -> int:
+    def start(self, node: ast.expr | ast.stmt | ast.keyword) -> int:
         return self._offset(node.lineno, node.col_offset)
 
-    def end(self, node: ast.expr | ast.stmt) -> int:
+    def end(self, node: ast.expr | ast.stmt | ast.keyword) -> int:
         return self._offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
 
     def _offset(self, line: int, column: int) -> int:
