@@ -290,6 +290,14 @@ def test_anomaly_detection_left_on():
     assert finding.where[0].line == 58
 
 
+@pytest.mark.parametrize(("value", "found"), [("1", 1), ("0", 0), ("", 0)])
+def test_launches_that_wait_for_each_kernel(value, found):
+    run = show(config={"environment": {"CUDA_LAUNCH_BLOCKING": value}}, gpu={"busy_fraction": 0.6})
+    findings = findings_of("compute.debug_modes", case(show=run, trace=trace()))
+    assert [one.title for one in findings] == ["CUDA_LAUNCH_BLOCKING is set"] * found
+    assert all(one.share == pytest.approx(0.4) for one in findings)
+
+
 def test_deterministic_algorithms_fill_memory():
     window = on_host(("aten::fill_", 100, 40.0), ("aten::addmm", 20, 300.0))
     run = show("cpu", config={"switches": {"deterministic": True}})

@@ -4,6 +4,8 @@ import pytest
 from cases import case, copies, gpu_facts, show, sound, trace
 from rulings import findings_of
 
+from stepscope.record.run import DeviceSwitch
+
 RULES = (
     "machine.throttled",
     "machine.power_cap",
@@ -12,6 +14,8 @@ RULES = (
     "machine.numa_remote",
     "machine.few_cores",
     "machine.governor",
+    "machine.idle_gpu",
+    "machine.data_parallel",
 )
 WAITING = {"idle_ns": {"host": 50_000_000}}
 
@@ -33,6 +37,59 @@ def test_a_machine_in_order_is_left_alone(device):
 
 def test_a_trace_alone_tells_nothing_of_the_machine():
     assert found(None, trace()) == {}
+
+
+def on_the_cpu(**config):
+    """A program that computes on the CPU of a machine with a GPU."""
+    machine = {"cpu": {}, "gpus": [gpu_facts()], "torch": {"version": "2.13.0", "cuda": "13.0"}}
+    return show("cpu", config={"machine": machine} | config)
+
+
+def test_a_gpu_that_is_there_and_not_used_is_named():
+    one = found(on_the_cpu(), device="cpu")["machine.idle_gpu"]
+    assert one.share == pytest.approx(19.3 / 20)
+    assert one.where[0].line == 56  # where the model is called
+    assert 'to("cuda")' in one.advice
+
+
+@pytest.mark.parametrize(
+    ("switch", "advice"),
+    [
+        ({"option": "--cuda"}, "Run it with --cuda."),
+        ({"option": "--no-cuda", "given": True}, "Run it without --no-cuda."),
+        ({}, 'Choose "cuda" where the device is named.'),
+    ],
+)
+def test_the_option_or_line_that_chooses_the_device_is_named(switch, advice):
+    switch = DeviceSwitch(file="/home/me/train.py", line=7, **switch)
+    one = found(on_the_cpu(device_switch=switch.to_json()), device="cpu")["machine.idle_gpu"]
+    assert one.advice == advice
+    assert (one.where[0].file, one.where[0].line) == ("/home/me/train.py", 7)
+
+
+def test_a_torch_without_cuda_is_said_first():
+    machine = {"gpus": [gpu_facts()], "torch": {"version": "2.13.0+cpu", "cuda": None}}
+    one = found(on_the_cpu(machine=machine), device="cpu")["machine.idle_gpu"]
+    assert "no CUDA" in one.advice
+
+
+@pytest.mark.parametrize("visible", ["", "-1"])
+def test_a_gpu_that_was_hidden_on_purpose_is_not_missed(visible):
+    hidden = on_the_cpu(environment={"CUDA_VISIBLE_DEVICES": visible})
+    assert found(hidden, device="cpu") == {}
+
+
+def wrapped(*gpus, **environment):
+    model = show()["config"]["models"][0] | {"name": "DataParallel"}
+    machine = {"cpu": {}, "gpus": list(gpus)}
+    return show(config={"machine": machine, "models": [model], "environment": environment})
+
+
+def test_data_parallel_over_one_gpu_is_named():
+    assert set(found(wrapped(gpu_facts()))) == {"machine.data_parallel"}
+    two = gpu_facts(), gpu_facts()
+    assert found(wrapped(*two)) == {}
+    assert set(found(wrapped(*two, CUDA_VISIBLE_DEVICES="1"))) == {"machine.data_parallel"}
 
 
 def test_heat_slows_the_gpu():

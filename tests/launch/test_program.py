@@ -9,7 +9,12 @@ import zipfile
 import pytest
 
 from stepscope.launch import program as program_module
-from stepscope.launch.program import Program, check_program, child_environment
+from stepscope.launch.program import (
+    Program,
+    check_program,
+    child_environment,
+    find_device_switch,
+)
 from stepscope.record.errors import UsageError
 
 
@@ -187,3 +192,39 @@ def test_the_programs_own_pythonpath_is_remembered(monkeypatch, path):
     first, *rest = environ["PYTHONPATH"].split(os.pathsep)
     assert first == os.path.join(os.path.dirname(program_module.__file__), "boot")
     assert os.pathsep.join(rest) == path
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "expected"),
+    [
+        ("parser.add_argument('--cuda', action='store_true')", [], ("--cuda", False, 1)),
+        ("parser.add_argument('--device', default='cpu')", [], ("--device cuda", False, 1)),
+        ("@click.option('--gpu', is_flag=True)\ndef main(gpu): ...", [], ("--gpu", False, 1)),
+        ("p.add_argument('--gpu-id', type=int, default=-1)", [], ("--gpu-id 0", False, 1)),
+        ("p.add_argument('--use_cuda', default=False)", [], ("--use_cuda True", False, 1)),
+        ("\np.add_argument('--accelerator')", [], ("--accelerator gpu", False, 2)),
+        ("p.add_argument('--no-cuda', action='store_true')", ["--no-cuda"], ("--no-cuda", True, 1)),
+        ("x = 1\ndevice = torch.device('cpu')", [], (None, None, 2)),
+        ("p.add_argument('--cudnn')\nnet.to('cpu')", [], (None, None, 2)),
+    ],
+)
+def test_what_chooses_the_device_is_found_in_the_source(tmp_path, source, arguments, expected):
+    (tmp_path / "train.py").write_text(source)
+    found = find_device_switch("train.py", arguments, tmp_path)
+    assert (found.option, found.given, found.line) == expected
+    assert found.file == str(tmp_path / "train.py")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "p.add_argument('--no-cuda', action='store_true')",
+        "p.add_argument('--lr')",
+        "def broken(",
+        "",
+    ],
+)
+def test_where_nothing_chooses_the_device_nothing_is_named(tmp_path, source):
+    (tmp_path / "train.py").write_text(source)
+    assert find_device_switch("train.py", [], tmp_path) is None
+    assert find_device_switch("gone.py", [], tmp_path) is None

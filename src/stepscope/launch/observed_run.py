@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING
 from stepscope.launch.child import Outcome, run_child, watch_child
 from stepscope.launch.fork_server import ForkServer
 from stepscope.launch.live_line import LiveLine
-from stepscope.launch.program import Program, child_environment
+from stepscope.launch.program import Program, child_environment, find_device_switch
 from stepscope.launch.status_row import StatusRow
 from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.privacy import kept_environment, masked_arguments
@@ -156,7 +156,7 @@ class _Monitors:
         run.killed_by_kernel = kernel_oom_kills() > self._kills
 
 
-def _initial_record(program: str, arguments: Iterable[str], folder: Path) -> RunRecord:
+def _initial_record(program: str, arguments: Sequence[str], folder: Path) -> RunRecord:
     from msgspec import to_builtins
 
     from stepscope.hardware.machine import describe_machine, package_version
@@ -167,6 +167,7 @@ def _initial_record(program: str, arguments: Iterable[str], folder: Path) -> Run
     for device in ("cpu", "cuda") if machine.gpus else ("cpu",):
         if found := known_noise_floor(machine_key(machine, device), program_key(program)):
             noise.append(ProgramNoise(device=device, share=found.share, processes=found.processes))
+    switch = find_device_switch(program, arguments, Path.cwd()) if machine.gpus else None
     return RunRecord(
         schema=RUN_SCHEMA,
         run=RunInfo(
@@ -183,6 +184,7 @@ def _initial_record(program: str, arguments: Iterable[str], folder: Path) -> Run
         environment=kept_environment(os.environ),
         machine=to_builtins(machine),
         noise=noise or None,
+        device_switch=switch,
     )
 
 

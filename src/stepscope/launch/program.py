@@ -1,7 +1,9 @@
-"""The program to run, checked before it starts."""
+"""The program to run: checked before it starts, and what in it chooses the device."""
 
+import ast
 import importlib.util
 import os
+import re
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -10,6 +12,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from stepscope.record.errors import UsageError
+from stepscope.record.run import DeviceSwitch
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,59 @@ def _check_module(name: str, cwd: Path) -> None:
         search = spec.submodule_search_locations
     if search is not None and PathFinder.find_spec("__main__", search) is None:
         raise UsageError(f"{name} is a package without __main__; give one of its modules")
+
+
+_DECLARES = ("add_argument", "option", "Option")  # of argparse; of click and typer
+_DEVICE_OPTION = re.compile(r"--?(use[-_])?(cuda|gpus?|device|accel(erator)?)([-_]ids?)?")
+_AVOIDS_GPU = re.compile(r"--?(no|disable)[-_]?(cuda|gpus?|accel\w*)|--?(use[-_])?cpu([-_]only)?")
+
+
+def find_device_switch(name: str, arguments: Sequence[str], cwd: Path) -> DeviceSwitch | None:
+    """What in the program's first file chooses its device: an option it takes, else a line that
+    names the CPU; None where there is neither, or the file cannot be read."""
+    path = cwd / name
+    if name.startswith("-m "):
+        path = cwd / (name.removeprefix("-m ").replace(".", "/") + ".py")
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return None
+    lines: list[DeviceSwitch] = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        texts = [one.value for one in node.args if isinstance(one, ast.Constant)]
+        if called in _DECLARES:
+            found = _device_option([one for one in texts if isinstance(one, str)], node, arguments)
+            if found is not None:
+                option, given = found
+                return DeviceSwitch(option=option, given=given, file=str(path), line=node.lineno)
+        elif called in ("device", "to") and texts[:1] == ["cpu"]:
+            lines.append(DeviceSwitch(file=str(path), line=node.lineno))
+    return lines[0] if lines else None
+
+
+def _device_option(
+    names: Sequence[str], declared: ast.Call, arguments: Sequence[str]
+) -> tuple[str, bool] | None:
+    """How an option is to be given for the GPU, and whether it was given and keeps the program off
+    it; None where it is no such option."""
+    for name in names:
+        if _AVOIDS_GPU.fullmatch(name):
+            given = not set(arguments).isdisjoint(names)
+            return (name, True) if given else None
+        if _DEVICE_OPTION.fullmatch(name):
+            known = {one.arg: ast.unparse(one.value) for one in declared.keywords}
+            switch = "store_true" in known.get("action", "") or known.get("is_flag") == "True"
+            if switch or "/" in name:
+                return name.partition("/")[0], False
+            if "accel" in name:
+                return f"{name} gpu", False
+            if "device" in name:
+                return f"{name} cuda", False
+            return f"{name} {'True' if known.get('default') in ('True', 'False') else 0}", False
+    return None
 
 
 def child_environment(options: str, variables: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -60,6 +60,17 @@ class ProgramNoise(Record):
     """It was measured on."""
 
 
+class DeviceSwitch(Record):
+    """What in the program's own source chooses the device it computes on."""
+
+    option: str | None = None
+    """As it is to be given: `--cuda`, `--device cuda`. None: a line of code does."""
+    given: bool | None = None
+    """The option keeps the program off the GPU, and was given."""
+    file: str
+    line: int
+
+
 class RunRecord(Record):
     """The whole of run.json."""
 
@@ -69,6 +80,8 @@ class RunRecord(Record):
     machine: dict[str, Any] | None = None
     options: RunOptions | None = None
     noise: list[ProgramNoise] | None = None
+    device_switch: DeviceSwitch | None = None
+    """Looked for only where there is a GPU."""
 
     @property
     def start_ns(self) -> float:

@@ -29,7 +29,7 @@ from stepscope.record.fields import Record
 from stepscope.record.finding import Answer, Finding, Headroom
 from stepscope.record.fix import FixKind, FixState
 from stepscope.record.kinds import HostWait, IdleCause, ThrottleReason
-from stepscope.record.run import RunHeader
+from stepscope.record.run import DeviceSwitch, RunHeader
 from stepscope.store.memory_lines import MemoryLines
 
 SHOW_SCHEMA = "stepscope.show/2"
@@ -182,6 +182,8 @@ class ProgramConfig(Record):
     roots: Sequence[str] = ()
     environment: Mapping[str, str]
     machine: Mapping[str, Any]
+    device_switch: DeviceSwitch | None = None
+    """None: not found, or there is no GPU."""
 
 
 class WorkWithStacks(Struct, frozen=True):

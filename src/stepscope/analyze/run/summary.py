@@ -106,6 +106,7 @@ def _summarize(records: RunRecords) -> RunSummary:
             roots=[fact.name for fact in facts.all(RootFact)],
             environment=run.environment or {},
             machine=run.machine or {},
+            device_switch=run.device_switch,
         ),
         compile=facts.last(CompileCountersFact),
         windows=facts.all(WindowFact),

@@ -67,6 +67,8 @@ RULES: tuple[Rule, ...] = (
     run.compile_share,
     run.evaluation_share,
     run.startup_share,
+    machine.idle_gpu,
+    machine.data_parallel,
     machine.few_cores,
     machine.cpu_governor,
     machine.numa_remote,

@@ -26,13 +26,40 @@ _FILLS = r"^aten::fill_$"
 _DETERMINISTIC_COST = 0.1  # of convolutions: what deterministic algorithms cost, a prior
 
 
-@rule("compute.debug_modes", "Debug modes left on: anomaly detection, deterministic algorithms.")
+@rule(
+    "compute.debug_modes",
+    "Debug modes left on: anomaly detection, deterministic algorithms, blocking launches.",
+)
 def debug_modes(case: Case) -> Iterable[Finding]:
-    """Anomaly detection or deterministic algorithms are on."""
+    """Anomaly detection, deterministic algorithms or CUDA_LAUNCH_BLOCKING are on."""
+    if case.device == "cuda" and _is_set(case, "CUDA_LAUNCH_BLOCKING"):
+        yield _blocking(case)
     if case.switches.anomaly_detection:
         yield _anomaly(case)
     if case.switches.deterministic or case.switches.cudnn_deterministic:
         yield from _deterministic(case)
+
+
+def _is_set(case: Case, variable: str) -> bool:
+    return case.config.environment.get(variable, "0") not in ("", "0")
+
+
+def _blocking(case: Case) -> Finding:
+    busy = facts.busy_share(case)
+    idle = 1.0 if busy is None else max(0.0, 1 - busy)
+    return Finding(
+        id=debug_modes.id,
+        title="CUDA_LAUNCH_BLOCKING is set",
+        why="The host waits for every kernel before it launches the next one, so neither the host "
+        f"nor the GPU ever works ahead: the GPU idles {idle:.0%} of the step.",
+        advice="Unset CUDA_LAUNCH_BLOCKING; use it only to locate a failing kernel.",
+        share=idle,
+        evidence=(
+            Evidence("CUDA_LAUNCH_BLOCKING", case.config.environment["CUDA_LAUNCH_BLOCKING"]),
+            Evidence("GPU idle", 100 * idle, "%"),
+        ),
+        effort=Effort.ENVIRONMENT,
+    )
 
 
 def _anomaly(case: Case) -> Finding:

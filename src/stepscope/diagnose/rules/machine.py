@@ -1,4 +1,4 @@
-"""Machine rules: cores, governor, NUMA, other processes, power, PCIe link, throttling."""
+"""Machine rules: an idle GPU, cores, governor, NUMA, other processes, power, link, throttling."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,6 +13,7 @@ from stepscope.record.finding import (
     Evidence,
     Finding,
     FixRef,
+    Place,
     Scope,
 )
 from stepscope.record.kinds import IdleCause, ThrottleReason
@@ -30,6 +31,73 @@ def _of_machine(**more: Any) -> Finding:
     """A finding about the machine: unless told otherwise, nothing in the program changes it."""
     usual: dict[str, Any] = {"share": 0.0, "effort": Effort.OUTSIDE, "kind": ChangeKind.NONE}
     return Finding(scope=Scope.MACHINE, **(usual | more))
+
+
+_COMPUTE = ("forward", "backward", "optimizer")
+_LEAST_COMPUTE = 0.2
+_HIDDEN = ("", "-1")  # CUDA_VISIBLE_DEVICES of a program that is to see no GPU
+
+
+@rule("machine.idle_gpu", "The program computes on the CPU although there is a GPU.")
+def idle_gpu(case: Case) -> Iterable[Finding]:
+    """Computing on the CPU takes 20% of the step, and the machine has a GPU nobody hid."""
+    gpu, config = facts.machine_part(case, "gpus"), case.config
+    share = case.step_share(sum(case.phases.get(name, 0.0) for name in _COMPUTE))
+    hidden = config.environment.get("CUDA_VISIBLE_DEVICES") in _HIDDEN
+    if case.device != "cpu" or not gpu or hidden or share < _LEAST_COMPUTE:
+        return
+    switch, where = config.device_switch, facts.sites(case, "forward")[:1]
+    build = facts.machine_part(case, "torch")
+    if build and not build.get("cuda"):
+        advice = "This build of torch has no CUDA: install one that does."
+    elif switch is None:
+        advice = 'Move the model and each batch to the GPU: model.to("cuda"), batch.to("cuda").'
+    elif switch.option is None:
+        advice = 'Choose "cuda" where the device is named.'
+    else:
+        advice = f"Run it {'without' if switch.given else 'with'} {switch.option}."
+    if switch is not None:
+        where = (Place(switch.file, switch.line),)
+    yield Finding(
+        id=idle_gpu.id,
+        title="Computes on the CPU beside an idle GPU",
+        why=f"Forward, backward and optimizer take {share:.0%} of the step on the CPU; "
+        f"{gpu.get('name') or 'the GPU'} does nothing. How much faster it is there cannot be "
+        "predicted from a run on the CPU.",
+        advice=advice,
+        share=share,
+        evidence=(
+            Evidence("computing", share * 100, "% of the step"),
+            Evidence("GPU", str(gpu.get("name") or "unknown")),
+        ),
+        where=where,
+        effort=Effort.ONE_LINE,
+        kind=ChangeKind.NUMERIC,
+        scope=Scope.STEP,
+    )
+
+
+@rule("machine.data_parallel", "nn.DataParallel with a single GPU.")
+def data_parallel(case: Case) -> Iterable[Finding]:
+    """The root model is an nn.DataParallel, and the program sees one GPU."""
+    gpus = case.config.machine.get("gpus") or ()
+    visible = case.config.environment.get("CUDA_VISIBLE_DEVICES")
+    count = len(gpus) if visible is None else len(visible.split(","))
+    wrapped = [one for one in case.config.models if one.name == "DataParallel"]
+    if case.device != "cuda" or not wrapped or count != 1:
+        return
+    yield Finding(
+        id=data_parallel.id,
+        title="nn.DataParallel wraps the model for a single GPU",
+        why="It scatters every batch and gathers the outputs for one device, and keeps the model "
+        "out of sight of torch.compile.",
+        advice="Use the model itself on one GPU, and DistributedDataParallel on several.",
+        share=0.0,
+        evidence=(Evidence("GPUs", count),),
+        where=facts.sites(case, "forward")[:1],
+        effort=Effort.ONE_LINE,
+        kind=ChangeKind.EXACT,
+    )
 
 
 _CORES_BUSY = 0.85
