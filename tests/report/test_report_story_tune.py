@@ -101,9 +101,37 @@ def test_nothing_that_helped_gives_a_whole_story():
     assert "proof" not in [part.id for part in told.sections]
 
 
+@pytest.mark.parametrize(
+    ("ended", "claim"),
+    [
+        ({"stopped": "interrupted", "untried": ["sdpa"]}, "Interrupted before any fix was tried."),
+        ({"stopped": "budget", "untried": ["sdpa"]}, "The budget is too small to try a fix."),
+        ({}, "There is no fix to try. Keep the baseline."),
+    ],
+)
+def test_where_nothing_was_tried_nothing_is_said_of_what_helps(ended, claim):
+    told = story(tuned(ladder=[], rejected=[], final=None, command=None, patch=None, **ended))
+    assert told.verdict.startswith(claim)
+
+
+def test_fixes_that_are_left_are_not_said_not_to_help():
+    left = tuned(ladder=[], final=None, command=None, patch=None, stopped="budget", untried=["a"])
+    assert story(left).verdict.startswith("None of the fixes tried so far made it faster.")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words_"),
+    [(590.0, "Budget exhausted. Not tried"), (370.0, "Stopped after 6 min 10 s of 10 min")],
+)
+def test_a_budget_is_exhausted_only_where_it_was_used(seconds, words_):
+    left = tuned(seconds=seconds, stopped="budget", untried=["sdpa"])
+    left["request"]["budget_s"] = 600.0
+    assert words_ in words(story(left))
+
+
 def test_an_end_before_the_end_is_said():
-    told = story(stopped="budget", untried=["sdpa"])
-    assert "Budget exhausted. Not tried: sdpa." in words(told)
+    told = story(stopped="interrupted", untried=["sdpa"])
+    assert "Interrupted; this is the best so far. Not tried: sdpa." in words(told)
 
 
 def test_resources_of_which_nothing_is_known_have_no_column():

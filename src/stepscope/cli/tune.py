@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from stepscope.tune.tuner import TrialEvent
 
 _LONGEST = 48
+_INTERRUPTED = 130
 
 
 def _show(display: Progress, event: "TrialEvent") -> None:
@@ -98,9 +99,10 @@ def tune(
     from stepscope.measure.isolation import choose_wall
     from stepscope.measure.trial.pool import parse_budget
     from stepscope.record.probe_options import Wall
+    from stepscope.record.trial import StopReason
     from stepscope.report.render.terminal.story import print_story
     from stepscope.report.story.guard import UNGUARDED
-    from stepscope.report.story.tune.story import tune_story
+    from stepscope.report.story.tune.story import resume_command, tune_story
     from stepscope.tune.request import TuneRequest, check_fix_names
     from stepscope.tune.tuner import open_tune
 
@@ -120,10 +122,17 @@ def tune(
         open_tune(request, out or resume, resume is not None, force, Path.cwd()) as tuning,
         progress(quiet) as display,
     ):
-        result = tuning.run(lambda event: _show(display, event))
+        try:
+            result = tuning.run(lambda event: _show(display, event))
+        except KeyboardInterrupt:
+            told = "interrupted before any fix was tried; go on with:"
+            asked, folder = request.settings(), str(tuning.folder)
+            command = resume_command(asked, asked.program, asked.argv, folder)
+            print(f"stepscope: {told} {command}", file=sys.stderr)
+            return _INTERRUPTED
     remember_noise_of(tuning.folder)
     if as_json:
         print(msgspec.json.format(msgspec.json.encode(result), indent=1).decode())
     else:
         print_story(tune_story(result), sys.stdout)
-    return 0
+    return _INTERRUPTED if result.stopped is StopReason.INTERRUPTED else 0

@@ -1,11 +1,12 @@
 """The story of a tune: the ladder, what was rejected, the patch, and what each rung costs."""
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import nan
 from pathlib import Path
 from typing import Any
 
+from stepscope.record.trial import StopReason
 from stepscope.record.units import format_duration, format_interval, format_number, plural
 from stepscope.report.story.blocks import (
     Block,
@@ -38,6 +39,7 @@ from stepscope.report.story.tune.proof import proof_section
 from stepscope.results.load import LoadedResult
 from stepscope.stats.verdict import Verdict
 from stepscope.tune.document import Measured, Tune
+from stepscope.tune.request import TuneSettings
 
 BASELINE_LABEL = "baseline"
 
@@ -69,7 +71,7 @@ def _ladder_section(tune: Tune) -> Section:
         rows.append((f"+ {rung.label}", rung.kind, *speed, around, *told, losses))
     table = Table("ladder", columns, tuple(rows))
     blocks: list[Block] = [table.without_empty_columns()]
-    if not tune.ladder:
+    if not tune.ladder and not tune.untried:
         how = "stepscope tune --budget 30m --allow semantic tries more."
         blocks.append(Missing("No fix made the program faster.", how))
     return Section("ladder", "Ladder", tuple(blocks), Weight.LEAD)
@@ -233,10 +235,19 @@ def _next(tune: Tune) -> tuple[Command, ...]:
 
 
 def _resume_command(tune: Tune) -> str:
-    """The same tune with twice the budget: a journal takes the same options only."""
-    asked, usual = tune.request, {"allow": "numeric", "objective": "throughput", "seeds": 3}
-    command = ["stepscope", "tune", "--resume", path_from_here(tune.run.folder)]
-    command += ["--budget", f"{2 * (asked.budget_s or 600.0):.0f}s"]
+    """The same tune, with twice the budget where it was exhausted."""
+    times, run = 1 if tune.stopped is StopReason.INTERRUPTED else 2, tune.run
+    return resume_command(tune.request, run.program, run.argv, run.folder, times)
+
+
+def resume_command(
+    asked: TuneSettings, program: str, argv: Sequence[str], folder: str, times: float = 1
+) -> str:
+    """The command that goes on with a tune: a journal takes the same options only. `times` the
+    budget."""
+    usual = {"allow": "numeric", "objective": "throughput", "seeds": 3}
+    command = ["stepscope", "tune", "--resume", path_from_here(folder)]
+    command += ["--budget", f"{times * (asked.budget_s or 600.0):.0f}s"]
     for name in ("allow", "objective", "steps", "seeds", "on"):
         if (value := getattr(asked, name)) not in (None, usual.get(name)):
             command += [f"--{name}", str(value)]
@@ -244,9 +255,8 @@ def _resume_command(tune: Tune) -> str:
         command += [f"--{name}", ",".join(value)] if (value := getattr(asked, name)) else []
     command += ["--allow-writes"] if asked.allow_writes else []
     command += ["--unguarded"] if asked.unguarded else []
-    module = tune.run.program.startswith("-m ")
-    program = ["-m", tune.run.program[3:]] if module else [tune.run.program]
-    return shlex.join([*command, *program, *tune.run.argv])
+    target = ["-m", program[3:]] if program.startswith("-m ") else [program]
+    return shlex.join([*command, *target, *argv])
 
 
 def _apply(tune: Tune) -> Section:

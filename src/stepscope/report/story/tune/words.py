@@ -218,11 +218,24 @@ def not_tried_groups(tune: Tune) -> list[tuple[str, list[str]]]:
     return list(reasons.items())
 
 
+def nothing_kept(tune: Tune) -> str:
+    """Why no fix was kept: none helped, none was tried, or not all were."""
+    if any(map(is_tried, tune.rejected)):
+        if tune.untried:
+            return "None of the fixes tried so far made it faster."
+        return "No fix made it faster. Keep the baseline."
+    if tune.stopped is StopReason.INTERRUPTED:
+        return "Interrupted before any fix was tried."
+    if tune.untried:
+        return "The budget is too small to try a fix."
+    return "There is no fix to try. Keep the baseline."
+
+
 def claim(tune: Tune) -> tuple[str, Tone]:
     """The one sentence that counts, and how it is meant."""
     final, spent = tune.final, f"{plural(tune.trials, 'trial')}, {format_duration(tune.seconds)}."
     if final is None:
-        return f"No fix made it faster. Keep the baseline. {spent}", Tone.PLAIN
+        return f"{nothing_kept(tune)} {spent}", Tone.PLAIN
     proof = proof_sentence(final.proof)
     if final.speedup is None:
         why = f": {final.detail}" if final.detail else ""
@@ -255,12 +268,19 @@ def coverage_sentences(tune: Tune) -> list[str]:
     return lines
 
 
+_ALL_OF = 0.95  # of the budget
+
+
 def stop_sentence(tune: Tune) -> str | None:
     """Why the search ended early; None where it did not."""
     if tune.stopped is None:
         return None
-    budget = tune.stopped is StopReason.BUDGET
-    words = "Budget exhausted" if budget else "Interrupted; this is the best so far"
+    words = "Interrupted; this is the best so far" if tune.ladder else "Interrupted"
+    if tune.stopped is StopReason.BUDGET:
+        words, budget_s = "Budget exhausted", tune.request.budget_s
+        if budget_s and tune.seconds < _ALL_OF * budget_s:
+            spent = f"{format_duration(tune.seconds)} of {format_duration(budget_s)}"
+            words = f"Stopped after {spent}: the rest holds no further fix"
     return f"{words}. Not tried: {', '.join(tune.untried)}." if tune.untried else f"{words}."
 
 
