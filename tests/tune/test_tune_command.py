@@ -13,6 +13,7 @@ import pytest
 from waiting_program import SOURCE
 
 from stepscope.cli.main import main
+from stepscope.tune.tuner import Tuner
 
 OPTIONS = ("--only", "workers=4,channels_last", "--budget", "20m", "--steps", "40", "--seeds", "2")
 pytestmark = pytest.mark.timeout(900)
@@ -236,3 +237,18 @@ def test_workers_beside_random_augmentation_are_proven_with_its_draws_held(tmp_p
     assert final["proof"]["draws_per_batch"]
     assert final["proof"]["state"] == "identical"
     assert "baseline, draws per batch" in done.stderr
+
+
+def test_an_interrupt_before_the_first_trial_says_how_to_go_on(tmp_path, monkeypatch, capsys):
+    def interrupted(tuner, listener):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Tuner, "run", interrupted)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("")
+    with pytest.raises(SystemExit) as ended:
+        main(["tune", "--out", "t", "--unguarded", "--only", "amp,pin", "train.py", "--lr", "1"])
+    assert ended.value.code == 130
+    said = capsys.readouterr().err.splitlines()[-1]
+    resume = "stepscope tune --resume t --budget 600s --only amp,pin --unguarded train.py --lr 1"
+    assert said.endswith(resume)
