@@ -1,6 +1,6 @@
 """Programs in which things happen at random steps, under plain Python and observed.
 
-python benchmarks/harm.py [--rounds N] [--seed N]
+python benchmarks/harm.py [--rounds N] [--seed N] [--jobs N]
 python benchmarks/harm.py --table FILE.json
 
 A round is one seed of programs/random_events.py: it runs bare and observed, with a kernel window at
@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1, help="rounds at a time [1]")
     parser.add_argument("--minutes", type=float, help="begin no round after that long")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "harm.json")
     parser.add_argument("--table", type=Path, metavar="FILE.json")
@@ -54,7 +56,12 @@ def main() -> None:
         return
     document = about("stepscope.harm/1", "harm.py", device="cpu")
     until = time.monotonic() + 60 * (options.minutes or float("inf"))
-    found = rounds(range(options.seed, options.seed + options.rounds), until)
+    seeds = range(options.seed, options.seed + options.rounds)
+    found: dict[str, str] = {}
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for part in pool.map(rounds, [seeds[n :: options.jobs] for n in range(options.jobs)],
+                             [until] * options.jobs):  # fmt: skip
+            found |= part
     kept(options.out, document, "rounds")
     document["rounds"] = document.get("rounds", {}) | found
     document["counts"] = dict(Counter(document["rounds"].values()))
