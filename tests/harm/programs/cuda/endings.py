@@ -69,7 +69,7 @@ for number in range(12):
             print(type(error).__name__)
             torch.cuda.empty_cache()
 
-# %% out_of_memory_in_a_backward
+# %% out_of_memory_in_a_step
 build()
 torch.cuda.set_per_process_memory_fraction(0.01)
 for number in range(12):

@@ -59,7 +59,7 @@ for number in range(20):
     else:
         print(step())
 
-# %% nested problems=no_window loud
+# %% nested problems=no_stacks loud
 build()
 for number in range(12):
     if number == 6:
@@ -98,7 +98,7 @@ torch.cuda.profiler.stop()
 with torch.cuda.profiler.profile():
     train(3)
 
-# %% legacy_profiler problems=no_window loud
+# %% legacy_profiler problems=no_stacks loud
 from torch.autograd import profiler
 
 build()
@@ -122,7 +122,7 @@ for number in range(12):
         thread.start()
         thread.join()
 
-# %% exported problems=no_window loud
+# %% exported steps=8 problems=no_window,profiled_itself loud
 import json
 
 build()

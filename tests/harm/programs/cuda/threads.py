@@ -100,7 +100,7 @@ for _ in range(12):
     optimizer.step()
     print(loss.item())
 
-# %% thread_left_behind cold
+# %% thread_left_behind
 def work():
     while True:
         torch.ones(8, device="cuda").sum().item()
