@@ -19,31 +19,31 @@ pytestmark = [
 def test_a_point_on_the_gpu_knows_its_machine(tmp_path):
     point = Point.of("resnet50", "infer", 32, "cuda", seconds=2)
     record = measure(point, tmp_path / "process", 300)
-    assert record["status"] == "ok", record["why"]
-    assert record["measured"]["clock"] == "cuda events"
-    machine = record["machine"]
-    assert 0.3 < machine["gpu_busy"] <= 1
-    assert 20 < machine["energy_j"] < 5000
-    assert machine["sm_mhz"] > 100
-    assert machine["other_processes"] is None or machine["other_processes"] >= 0
+    assert record.status == "ok", record.why
+    assert record.measured.clock == "cuda events"
+    machine = record.machine
+    assert 0.3 < machine.gpu_busy <= 1
+    assert 20 < machine.energy_j < 5000
+    assert machine.sm_mhz > 100
+    assert machine.other_processes is None or machine.other_processes >= 0
 
 
 def test_fixes_take_hold_and_are_told(tmp_path):
     point = Point.of("resnet18", "train", 32, "cuda", ("amp=bf16", "channels_last"), seconds=0.5)
     record = measure(point, tmp_path / "process", 300)
-    assert record["status"] == "ok", record["why"]
-    assert [(fix["name"], fix["state"]) for fix in record["fixes"]] == [
+    assert record.status == "ok", record.why
+    assert [(fix.name, fix.state) for fix in record.fixes] == [
         ("amp", "applied"),
         ("channels_last", "applied"),
     ]
-    assert record["measured"]["arithmetic"] == "bf16"
+    assert record.measured.arithmetic == "bf16"
 
 
 def test_too_large_a_batch_is_out_of_memory(tmp_path):
     point = Point.of("resnet50", "train", 256, "cuda", steps=3, memory_limit_gib=2)
     record = measure(point, tmp_path / "process", 300)
-    assert record["status"] == "out_of_memory"
-    assert record["why"]
+    assert record.status == "out_of_memory"
+    assert record.why
 
 
 def test_a_grid_over_both_devices(tmp_path):

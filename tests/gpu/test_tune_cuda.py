@@ -81,7 +81,7 @@ def test_a_control_is_near_the_program_and_not_the_same(runner):
 @pytest.mark.parametrize(("fix", "kind"), [("nosync", "exact"), ("amp=bf16", "numeric")])
 def test_fixes_that_do_the_same_are_not_called_different(runner, fix, kind):
     proof = prove(runner, (fix,), kind, steps=60, seeds=2)
-    assert proof.state != "differs", proof.words
+    assert proof.state != "differs", proof
 
 
 def test_a_whole_tune_on_the_gpu(tmp_path):

@@ -246,6 +246,11 @@ train()
 model = torch.jit.script(model)
 train()
 
+# %% traced quick loud
+model = torch.jit.trace(model, torch.randn(4, 8), check_trace=False)
+print(model.graph)
+train()
+
 # %% gradients_clipped
 for _ in range(12):
     optimizer.zero_grad()

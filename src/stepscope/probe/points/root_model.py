@@ -218,8 +218,8 @@ def _searching_call(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def compiling() -> bool:
-    """Whether Dynamo is tracing this: then nothing that changes may be looked at."""
-    return _compiles and bool(is_compiling())
+    """Whether Dynamo or torch.jit is tracing this: then nothing that changes may be looked at."""
+    return torch._C._is_tracing() or (_compiles and bool(is_compiling()))
 
 
 def compiler_in_use() -> None:
