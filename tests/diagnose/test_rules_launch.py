@@ -128,6 +128,16 @@ def test_what_the_loader_and_the_optimizer_index_is_no_loop_of_the_programs():
     assert "200 iterations" in only("launch.python_loops", one).why
     one.model.tasks = stretches(data_wait=8, optimizer=8)
     assert findings_of("launch.python_loops", one) == []
+
+
+def test_what_a_compiled_model_calls_is_no_loop_of_the_programs():
+    window = host_of(("aten::select", 200, 20.0), ("aten::mm", 3, 900.0))
+    run = show("cpu", config={"compile": [{"what": "Net"}]})
+    one = case("cpu", show=run, trace=window, after=10.0)
+    one.model.tasks = stretches(forward=8, backward=8)
+    assert findings_of("launch.python_loops", one) == []
+    one.model.tasks = stretches(other=8)
+    assert "200 iterations" in only("launch.python_loops", one).why
     one.model.tasks = stretches(data_wait=4, optimizer=4, forward=8)
     assert "100 iterations" in only("launch.python_loops", one).why
 

@@ -16,6 +16,8 @@ _BUILT_IN_PROGRAM = re.compile(r"[/\\]stepscope[/\\]workloads[/\\]")
 _INSTALLED = re.compile(
     r"[/\\](?:site|dist)-packages[/\\]|[/\\]torch[/\\](?:nn|optim|utils|cuda)[/\\]"
 )
+_GENERATED = re.compile(r"[/\\]torchinductor_[^/\\]+[/\\]|[/\\][a-z0-9]{2}[/\\]c[a-z0-9]{40,}\.py$")
+"""Files that torch.compile writes, in its own cache folder or in one that the user chose."""
 _STANDARD = re.compile(r"[/\\]lib(?:64)?[/\\]python3\.\d+[/\\]|^<frozen ")
 
 
@@ -47,12 +49,15 @@ def is_standard(file: str) -> bool:
 
 
 def is_program(file: str) -> bool:
-    """Whether a file is the user's: neither installed, nor Python's, nor the observer's."""
+    """Whether a file is the user's: neither installed nor generated, nor Python's, nor the
+    observer's."""
     if _BUILT_IN_PROGRAM.search(file):
         return True
     if not file or (file.startswith("<") and not file.startswith("<ipython")):
         return False
-    return not any(pattern.search(file) for pattern in (_OBSERVER, _INSTALLED, _STANDARD))
+    return not any(
+        pattern.search(file) for pattern in (_OBSERVER, _INSTALLED, _GENERATED, _STANDARD)
+    )
 
 
 def find_owner(frames: Iterable[Frame]) -> Owner:

@@ -16,6 +16,7 @@ from stepscope.record.row_log import STEP_PHASES
 
 _LOOP_PHASES: Final = ("h2d", "forward", "backward", "other")
 """Phases: a loader and an optimizer that go through things one by one have rules of their own."""
+_UNCOMPILED: Final = ("h2d", "other")  # the phases whose loops are the program's, once it compiles
 
 
 class _Called(NamedTuple):
@@ -36,7 +37,8 @@ def _own_operators(case: Case) -> list[_Called]:
     if tasks is not None:
         chain, size = tasks.host, len(tasks.names)
         known = chain.operator >= 0
-        ours = known & np.isin(chain.phase, [STEP_PHASES.index(phase) for phase in _LOOP_PHASES])
+        phases = _UNCOMPILED if facts.is_compiled(case) else _LOOP_PHASES
+        ours = known & np.isin(chain.phase, [STEP_PHASES.index(phase) for phase in phases])
         whole = np.bincount(chain.operator[known], minlength=size)
         inside = np.bincount(chain.operator[ours], minlength=size)
         shares = {
