@@ -128,6 +128,8 @@ def test_what_the_loader_and_the_optimizer_index_is_no_loop_of_the_programs():
     assert "200 iterations" in only("launch.python_loops", one).why
     one.model.tasks = stretches(data_wait=8, optimizer=8)
     assert findings_of("launch.python_loops", one) == []
+    one.model.tasks = stretches(data_wait=4, optimizer=4, forward=8)
+    assert "100 iterations" in only("launch.python_loops", one).why
 
 
 def test_what_a_compiled_model_calls_is_no_loop_of_the_programs():
@@ -138,8 +140,6 @@ def test_what_a_compiled_model_calls_is_no_loop_of_the_programs():
     assert findings_of("launch.python_loops", one) == []
     one.model.tasks = stretches(other=8)
     assert "200 iterations" in only("launch.python_loops", one).why
-    one.model.tasks = stretches(data_wait=4, optimizer=4, forward=8)
-    assert "100 iterations" in only("launch.python_loops", one).why
 
 
 def test_lines_that_launch_very_many_short_kernels_are_where_the_loop_is():
