@@ -232,7 +232,9 @@ def test_a_wall_that_does_not_hold_is_passed_over(monkeypatch: pytest.MonkeyPatc
 
 def test_without_a_wall_nothing_starts_unless_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolation, "find_wall", lambda: Wall.NONE)
-    with pytest.raises(UsageError, match="nothing here keeps trials from your files: --unguarded"):
+    with pytest.raises(
+        UsageError, match="nothing here can protect your files from trials: --unguarded"
+    ):
         choose_wall(allow_writes=False, unguarded=False)
     assert choose_wall(allow_writes=False, unguarded=True) is Wall.NONE
     assert choose_wall(allow_writes=True, unguarded=False) is Wall.NONE
@@ -278,6 +280,6 @@ def test_landlock_does_not_start_beside_files_in_shared_memory(
     (tmp_path / "torch_12_34").touch()
     assert choose_wall(allow_writes=False, unguarded=False) is Wall.LANDLOCK
     (tmp_path / "dataset").mkdir()
-    with pytest.raises(UsageError, match=f"keeps trials from {tmp_path}/dataset: move it"):
+    with pytest.raises(UsageError, match=f"can protect {tmp_path}/dataset from trials: move it"):
         choose_wall(allow_writes=False, unguarded=False)
     assert choose_wall(allow_writes=False, unguarded=True) is Wall.LANDLOCK

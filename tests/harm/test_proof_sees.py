@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from stepscope.launch.program import Program
 from stepscope.measure.runner import TrialRunner
-from stepscope.measure.trial.ending import read_ending
+from stepscope.measure.trial.final_state import read_final_state
 from stepscope.measure.trial.host import host_named
 from stepscope.measure.trial.record import Trial, TrialRequest
 from stepscope.record.kinds import EndPart
@@ -152,7 +152,7 @@ def prove_change(tmp_path_factory: pytest.TempPathFactory) -> Any:
                 "exact",
                 steps=steps,
                 known=known[steps],
-                endings=lambda trial: read_ending(runner.folder_of(trial.number)),
+                final_states=lambda trial: read_final_state(runner.folder_of(trial.number)),
             )
 
         yield proven

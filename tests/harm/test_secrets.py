@@ -400,7 +400,7 @@ def test_a_patch_never_shows_a_secret(tmp_path):
     """
     patch = project(tmp_path, text).patch("workers=2", workers=at(3))
     assert patch.text is None
-    assert "a line beside it holds a secret" in patch.by_hand[0].words
+    assert "a nearby line holds a secret" in patch.by_hand[0].words
 
 
 def test_a_masked_source_line_is_known_again(tmp_path):

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from stepscope.measure.trial.ending import (
+from stepscope.measure.trial.final_state import (
     PRINTED_FILE,
     SAVED_FILE,
-    keep_ending,
-    read_ending,
+    keep_final_state,
+    read_final_state,
     read_saved,
 )
 from stepscope.record.facts import StateFact, TensorState
@@ -97,24 +97,24 @@ def test_an_ending_is_read_from_its_folder_and_nothing_from_an_older_one(tmp_pat
     scratch.mkdir()
     (trial / "output.txt").write_text("samples used 256\n")
     np.save(scratch / "array.npy", np.arange(3))
-    keep_ending(trial, trial / "output.txt", scratch, 0)
+    keep_final_state(trial, trial / "output.txt", scratch, 0)
     tensor = TensorState(
         part=EndPart.BUFFERS, name="bn.mean", digest=7, count=2, integral=False, norm=1.0
     )
     FactLog(trial / "facts.jsonl").write(StateFact(step=3, tensors=[tensor]))
-    found = read_ending(trial)
+    found = read_final_state(trial)
     assert found.tensors == {(EndPart.BUFFERS, "bn.mean"): tensor}
     assert found.printed.numbers == {("samples used #", 0): ("256",)}
     assert [*found.saved] == ["array.npy"]
     (trial / SAVED_FILE).write_text("[1]")
-    assert not read_ending(trial).tensors
+    assert not read_final_state(trial).tensors
     for name in (SAVED_FILE, PRINTED_FILE, "facts.jsonl"):
         (trial / name).unlink()
-    older = read_ending(trial)
+    older = read_final_state(trial)
     assert [len(one) for one in (older.tensors, older.printed.numbers, older.saved)] == [0, 0, 0]
 
 
 def test_a_very_long_output_is_not_kept(tmp_path: Path) -> None:
     (tmp_path / "output.txt").write_bytes(b"x" * (1 << 20))
-    keep_ending(tmp_path, tmp_path / "output.txt", tmp_path / "none", 0)
+    keep_final_state(tmp_path, tmp_path / "output.txt", tmp_path / "none", 0)
     assert not (tmp_path / PRINTED_FILE).exists()

@@ -130,7 +130,7 @@ class SimulatedRunner(Machine):
             because = Trait(TraitKind.USES, "rand", SourceLine("reorder.py", 3))
             kind, target = FixKind.NUMERIC, LOADER_WORKERS
             varies = Variation(DataChange.DRAWS, because=because)
-        detail = self.words("samples come in another order at train.py:99")
+        detail = self.words("samples in another order at train.py:99")
         record = Applied(
             target,
             "Sequential",

@@ -209,7 +209,7 @@ def test_what_turns_out_to_change_more_than_allowed_is_rejected():
     assert found.rungs == []
     assert found.rejected[0].why.state == "not_allowed"
     why = found.rejected[0].why
-    assert (why.kind, why.detail) == ("numeric", "DataLoader (samples come in another order)")
+    assert (why.kind, why.detail) == ("numeric", "DataLoader (samples in another order)")
 
 
 def test_a_rung_that_later_ones_make_useless_is_dropped():

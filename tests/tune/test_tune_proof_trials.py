@@ -10,7 +10,7 @@ import torch
 from msgspec.structs import replace
 from tiny_training import How, train
 
-from stepscope.measure.trial.ending import Ending
+from stepscope.measure.trial.final_state import FinalState
 from stepscope.measure.trial.printed import read_printed
 from stepscope.measure.trial.record import ProofRecord, Trial, TrialRequest
 from stepscope.record.fix import (
@@ -259,7 +259,7 @@ def test_inference_that_prints_something_else_is_told_from_a_baseline_that_does(
             "exact",
             steps=STEPS,
             outputs=lambda _: {"values_0": np.ones(8)},
-            endings=lambda trial: Ending(printed=read_printed(printed(trial))),
+            final_states=lambda trial: FinalState(printed=read_printed(printed(trial))),
         )
         return proof.state, len(proof.trials)
 

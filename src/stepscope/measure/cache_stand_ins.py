@@ -1,6 +1,6 @@
-"""Stand-ins for the user's caches: folders of links to what is there, which trials fill instead.
-What a trial adds stays for the trials that follow, as downloads and compiled code should; what it
-changed or deleted is the user's again."""
+"""Stand-ins for the user's caches: folders of links to their entries, which trials write to
+instead. What a trial adds, such as downloads and compiled code, stays for later trials; what it
+changed or deleted is restored."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from pathlib import Path
 from stepscope.measure.scratch_copy import Scratch, path_in_scratch, remove_scratch
 
 StandIn = tuple[str, str]
-"""A folder, and the one of the user's that it stands for."""
+"""A folder, and the user's folder it stands for."""
 
 _NAMED = (
     *("XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_DATASETS_CACHE"),
@@ -26,15 +26,15 @@ _USUAL = {
     "MPLCONFIGDIR": ".config/matplotlib",
     "YOLO_CONFIG_DIR": ".config/Ultralytics",
 }
-"""Where caches are in the user's home if the variable is not set."""
+"""Where caches are in the user's home if their variable is not set."""
 _MOST_LINKS = 50_000  # in a folder
 
 
 def cache_stand_ins(
     environ: Mapping[str, str], caches: Path, scratch: Scratch
 ) -> tuple[dict[str, str], list[StandIn]]:
-    """(variables that lead to the stand-ins, the stand-ins below `caches`). A cache in the working
-    directory is in the scratch copy already."""
+    """(variables that point to the stand-ins, the stand-ins below `caches`). A cache in the working
+    directory is already in the scratch copy."""
     home = os.path.expanduser("~")
     places = {name: os.path.join(home, usual) for name, usual in _USUAL.items()}
     places |= {name: os.path.expanduser(environ[name]) for name in _NAMED if environ.get(name)}
@@ -54,7 +54,7 @@ def cache_stand_ins(
 
 
 def renew_stand_ins(stand_ins: Iterable[StandIn]) -> None:
-    """Have each show what the user has there now, and what trials have added."""
+    """Update each to the user's current entries plus what trials have added."""
     for copy, original in stand_ins:
         _renew(copy, original)
 
@@ -65,7 +65,7 @@ def _renew(copy: str, original: str) -> None:
         with os.scandir(original) as theirs:
             names = {entry.name for entry in islice(theirs, _MOST_LINKS)}
     except OSError:
-        names = set()  # there is no such folder yet
+        names = set()  # the folder does not exist yet
     with os.scandir(copy) as ours:
         entries = list(ours)
     for entry in entries:

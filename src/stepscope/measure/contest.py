@@ -1,4 +1,4 @@
-"""Two sets of fixes against each other: trials in turn, until one may be called better or not."""
+"""A contest between two sets of fixes: alternating trials until one is clearly better or not."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ from stepscope.stats.verdict import MIN_DIFFERENCE, Comparison, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """When trials are looked at, and what is accepted then."""
+    """When trials are evaluated, and what is accepted then."""
 
     processes: int  # on either side
     least: float  # the gain it takes
     fresh: int
-    """Trials of the present set that must be of this very contest: a small gain is not to be a
-    change of the machine's."""
+    """Trials of the present set that must come from this contest, so that a small gain is not a
+    change of the machine."""
     wider: float
-    """How many times as wide as usual the interval must still clear 2%: looks are several, and
-    so are candidates."""
+    """The factor by which the interval is widened before it must clear 2%, since there are several
+    checkpoints and candidates."""
 
 
 CHECKPOINTS: Final = (
@@ -36,31 +36,31 @@ CHECKPOINTS: Final = (
 )
 """A fix that does nothing wins at most 3 of 1,000 times under ten kinds of noise, and less than
 once in 5,000 where processes differ by 1%: tests/measure/test_trial_contest.py simulates it. Three
-processes are too few for a gain under a tenth: where half of all processes are 5% slower by
-chance, it would be 16 of 1,000."""
+processes are too few for a gain under a tenth: if half of all processes are 5% slower by chance, 16
+of 1,000 would win."""
 _PATIENT: Final = Checkpoint(10, 1.1, 5, 1.35)
-"""Where processes differ by a tenth, five cannot show a gain of a fifth. So many are made only
-where the budget has far more."""
+"""If processes differ by a tenth, five cannot show a gain of a fifth. This many are run only if the
+budget holds far more."""
 _MEMORY: Final = (Checkpoint(2, 1.0, 0, 1.0),)  # peaks repeat
 _MANY: Final = 5
-_APART: Final = 1.35  # how much wider the interval may be where the sides do not overlap
+_APART: Final = 1.35  # how much wider the interval may be if the sides do not overlap
 _SMALL: Final = 1.1  # gains under it take five processes
-_HOPED: Final = 1.1  # a predicted gain that one slow process does not speak against
-_SURPRISING: Final = 0.87  # no fix alone is so much slower; the machine may be
-_FAR: Final = 1.5  # how many times as fast the slowest is as the fastest of the other side
-_BEYOND: Final = 2.5  # and how many times the noise of processes that must be
+_EXPECTED: Final = 1.1  # a predicted gain that one slow process does not refute
+_FAR_SLOWER: Final = 0.87  # no fix is that much slower; the machine may be
+_FAR: Final = 1.5  # least ratio of the slowest process to the other side's fastest
+_BEYOND: Final = 2.5  # and least multiple of the noise between processes
 
 
 @dataclass(frozen=True, slots=True)
 class ContestResult:
-    """How it ended."""
+    """How a contest ended."""
 
     won: bool
-    why: Rejection | None = None  # None where it was won or is put off
+    why: Rejection | None = None  # None if it was won or put off
     comparison: Comparison | None = None
-    failed: Trial | None = None  # the trial that did not end well, where that decided it
+    failed: Trial | None = None  # the failed trial, if one decided it
     put_off: bool = False
-    """It is open: the gain looks small, and it was asked not to settle small ones now."""
+    """It is still open: the gain looks small, and small ones are to be settled later."""
 
 
 def hold_contest(
@@ -70,19 +70,18 @@ def hold_contest(
     predicted: Prediction | None = None,
     small_later: bool = False,
 ) -> ContestResult:
-    """Whether `other` is better than `base`, which has trials already.
+    """Whether `other` is better than `base`, which already has trials.
 
-    One process may end it where it shows no gain; to win it takes two of a gain of a fifth, three
-    of a tenth, five of less; up to ten where processes differ much and the budget has room. The
-    base has another process at once, and its earlier ones no longer count, where the first one of
-    the other is far slower than it, or shows no gain where one was predicted: that may be the
-    machine. So may a small gain, and one larger than predicted: beside these too the base has
-    another process. What so many could not show any more ends.
-    A gain that was predicted needs no wider margin than its interval: it is not one of many.
-    `small_later`: leave it open after one process where that shows a small gain.
+    One process that shows no gain may end it. To win takes two for a gain of a fifth, three for a
+    tenth, five for less, and up to ten if processes differ a lot and the budget allows. If the
+    other's first process is far slower than the base, or lacks a predicted gain, the machine may
+    have changed: the base gets another process at once, and its earlier ones no longer count. The
+    base also gets another beside a small gain or one larger than predicted. A contest that can no
+    longer be won ends. A predicted gain needs no wider margin than its interval: it is not one of
+    many guesses. `small_later`: leave it open if the first process shows a small gain.
     """
     try:
-        return _Contest(pool, base, other, predicted).held(small_later)
+        return _Contest(pool, base, other, predicted).decide(small_later)
     except _TrialFailed as ended:
         trial = ended.trial
         failed = RejectReason.TRIAL_FAILED
@@ -97,47 +96,49 @@ class _TrialFailed(Exception):  # noqa: N818
 
 
 class _Contest:
-    """Its methods raise _TrialFailed where a trial did not go well."""
+    """Its methods raise _TrialFailed if a trial fails."""
 
     def __init__(
         self, pool: TrialPool, base: Fixes, other: Fixes, predicted: Prediction | None
     ) -> None:
         self.pool, self.base, self.other, self.predicted = pool, base, other, predicted
-        self.hoped = predicted.low if predicted else 0.0
+        self.predicted_low = predicted.low if predicted else 0.0
         self.started = len(pool.trials(base))
-        self.since = 0  # the trial of the base from which on they count
+        self.since = 0  # index of the base's first trial that counts
 
-    def held(self, small_later: bool) -> ContestResult:
+    def decide(self, small_later: bool) -> ContestResult:
         pool, timed = self.pool, self.pool.objective != "memory"
-        self.one(self.other)
+        self.add_trial(self.other)
         found = pool.compare(self.base, self.other)
         if found is None:
             return ContestResult(False, Rejection(RejectReason.NO_DATA))
-        surprising = self.hoped >= _HOPED or found.ratio < _SURPRISING
-        if timed and surprising and not self.promising(found):
-            self.one(self.base)  # the machine may have become slower since
+        unexpected = self.predicted_low >= _EXPECTED or found.ratio < _FAR_SLOWER
+        if timed and unexpected and not self.promising(found):
+            self.add_trial(self.base)  # the machine may have become slower since
             self.since = self.started
             found = pool.compare(self.base, self.other, self.since) or found
         if not self.promising(found):
             return ContestResult(False, Rejection(RejectReason.SLOWER_AT_ONCE), found)
-        if self.hoped < _HOPED and not self.winnable(found, self.since):
+        if self.predicted_low < _EXPECTED and not self.winnable(found, self.since):
             return ContestResult(False, Rejection(RejectReason.WITHIN_NOISE), found)
         small = timed and 1 + MIN_DIFFERENCE <= found.ratio < CHECKPOINTS[0].least
         if small_later and small and found.ratio < _SMALL:
             return ContestResult(False, None, found, put_off=True)
         unforeseen = timed and found.ratio > (self.predicted.high if self.predicted else 1)
         if (small or unforeseen) and self.since < self.started:
-            # One more process of the base, beside a gain that may be the machine's: the end, where
-            # it is none against all of the base's or against this one.
-            self.one(self.base)
+            # One more base process, for a gain the machine may explain. The contest ends if there
+            # is no gain over all the base's processes or over this one.
+            self.add_trial(self.base)
             for earlier in (self.since, self.started):
                 again = pool.compare(self.base, self.other, earlier)
                 assert again is not None
                 if again.ratio < 1 or not self.winnable(again, earlier):
                     return ContestResult(False, _not_better(again), again)
-        return self.judged(found, (*CHECKPOINTS, _PATIENT) if timed else _MEMORY)
+        return self.run_checkpoints(found, (*CHECKPOINTS, _PATIENT) if timed else _MEMORY)
 
-    def judged(self, found: Comparison, checkpoints: Sequence[Checkpoint]) -> ContestResult:
+    def run_checkpoints(
+        self, found: Comparison, checkpoints: Sequence[Checkpoint]
+    ) -> ContestResult:
         pool, base, other = self.pool, self.base, self.other
         for checkpoint in checkpoints:
             if checkpoint is _PATIENT and not self.worth_patience(found):
@@ -147,7 +148,7 @@ class _Contest:
             compared = pool.compare(base, other, self.since)
             assert compared is not None
             found = compared
-            wider = 1.0 if self.hoped >= _HOPED else _APART
+            wider = 1.0 if self.predicted_low >= _EXPECTED else _APART
             if found.ratio >= checkpoint.least and self.clears(found, checkpoint):
                 left = None
                 if pool.objective == "memory":
@@ -159,13 +160,13 @@ class _Contest:
                 break
         return ContestResult(False, _not_better(found), found)
 
-    def one(self, fixes: Fixes) -> None:
+    def add_trial(self, fixes: Fixes) -> None:
         trial = self.pool.more(fixes)
         if not trial.timed:
             raise _TrialFailed(trial)
 
     def fill(self, of_base: int, of_other: int) -> None:
-        """Trials in turn until there are so many of both."""
+        """Alternate trials until both sides have this many."""
         pool, base, other = self.pool, self.base, self.other
         last = other
         while True:
@@ -175,10 +176,10 @@ class _Contest:
                 return
             turn, rest = (base, other) if last is other else (other, base)
             last = turn if lacks[turn] > 0 else rest
-            self.one(last)
+            self.add_trial(last)
 
     def worth_patience(self, found: Comparison) -> bool:
-        """Whether it looks like enough, and what it still takes is little beside the budget."""
+        """Whether the gain looks sufficient and the remaining cost is small beside the budget."""
         pool, sides = self.pool, (self.base, self.other)
         lack = {side: max(0, _PATIENT.processes - len(pool.trials(side))) for side in sides}
         seconds = sum(pool.cost_s(side, count) for side, count in lack.items())
@@ -188,20 +189,19 @@ class _Contest:
         """A gain of less than 2% is never claimed; one slow process does not refute a
         prediction."""
         reach = found.ratio * (1 + (self.pool.floor() or 0.0))
-        predicted = self.hoped >= _HOPED and reach >= self.hoped
+        predicted = self.predicted_low >= _EXPECTED and reach >= self.predicted_low
         return found.ratio >= 1 + MIN_DIFFERENCE or predicted
 
     def clears(self, found: Comparison, checkpoint: Checkpoint) -> bool:
-        """FASTER, and so were the interval wider; or every process is better than every one of the
-        other side: far better, one of them fresh, or one of many, as chance does once in 252
-        times."""
+        """FASTER even with the wider interval; or every process beats every one of the other side:
+        by far with a fresh one, or with as many as chance allows once in 252 times."""
 
         def low(wider: float) -> float:
             return float(found.ratio * (found.low / found.ratio) ** wider)
 
         if found.verdict is not Verdict.FASTER:
             return False
-        if low(1.0 if self.hoped >= _HOPED else checkpoint.wider) > 1 + MIN_DIFFERENCE:
+        if low(1.0 if self.predicted_low >= _EXPECTED else checkpoint.wider) > 1 + MIN_DIFFERENCE:
             return True
         pool = self.pool
         counted = pool.trials(self.base)[self.since :]
@@ -212,8 +212,8 @@ class _Contest:
         return checkpoint.processes >= _MANY and apart > 1 and low(_APART) > 1 + MIN_DIFFERENCE
 
     def winnable(self, found: Comparison, since: int, wider: float = _APART) -> bool:
-        """Whether the last checkpoint could still show the gain, were it larger than seen by as
-        much as chance takes away or adds."""
+        """Whether the last checkpoint could still show the gain if it were larger than seen by as
+        much as chance explains."""
         spread = self.pool.spread()
         if spread is None:
             return True

@@ -1,5 +1,5 @@
-"""How a trial is kept from doing harm: trackers off, temporary files and caches redirected, writes
-outside the scratch copy refused and reported."""
+"""Keeps trials from doing harm: turns trackers off, redirects temporary files and caches, refuses
+and reports writes outside the scratch copy."""
 
 import fcntl
 import os
@@ -18,23 +18,23 @@ from stepscope.record.errors import UsageError
 from stepscope.record.facts import Facts, WriteAction, WroteOutsideFact
 from stepscope.record.probe_options import Wall, WriteGuard
 
-_LONGEST_TEMPORARY = 40  # sockets are made in there, and their paths have 108 characters at most
+_LONGEST_TEMPORARY = 40  # sockets are created there, and their paths are limited to 108 characters
 
 _MPS_FOLDER = "/tmp/nvidia-mps"
 
 
-_TEMPORARY = "sst-"  # how the names of our temporary folders begin
+_TEMPORARY = "sst-"  # prefix of our temporary folders
 
 
 def make_temporary() -> Path:
-    """A new folder for the temporary files of a tune's trials, with a short path. It stays locked
-    as long as this process lives: those that a killed one has left are removed here."""
+    """A new folder with a short path for the temporary files of a tune's trials. It stays locked
+    while this process lives; folders left by killed processes are removed here."""
     usual = gettempdir()
     parent = usual if len(usual) <= _LONGEST_TEMPORARY else "/tmp"
     _remove_stale(parent)
     while True:
         folder = Path(mkdtemp(prefix=_TEMPORARY, dir=parent))
-        if _lock(folder) is not None and folder.is_dir():  # nobody took it for a stale one
+        if _lock(folder) is not None and folder.is_dir():  # nobody has removed it as stale
             return folder
 
 
@@ -50,7 +50,7 @@ def _remove_stale(parent: str) -> None:
 
 
 def _lock(folder: Path) -> int | None:
-    """Lock a folder until this process ends; None where another one holds it, or it is gone."""
+    """Lock a folder until this process ends; None if another process holds it, or it is gone."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
@@ -64,7 +64,7 @@ def _lock(folder: Path) -> int | None:
 
 
 def trackers_off(tmp: Path) -> dict[str, str]:
-    """Variables under which experiment trackers send nothing; what they keep goes to `tmp`."""
+    """Variables that stop experiment trackers from sending; their files go to `tmp`."""
     records = (tmp / "mlflow").absolute().as_uri()
     return {
         "WANDB_MODE": "disabled",
@@ -78,7 +78,7 @@ def trackers_off(tmp: Path) -> dict[str, str]:
         "COMET_AUTO_LOG_DISABLE": "true",
         "COMET_START_ONLINE": "false",
         "COMET_OFFLINE_DIRECTORY": str(tmp / "comet"),
-        "NEPTUNE_MODE": "offline",  # the quietest that both of its packages know
+        "NEPTUNE_MODE": "offline",  # the quietest level that both of its packages know
         "NEPTUNE_DATA_DIRECTORY": str(tmp / "neptune"),
         "NEPTUNE_LOG_DIRECTORY": str(tmp / "neptune"),
         "CLEARML_OFFLINE_MODE": "1",
@@ -97,19 +97,19 @@ def trackers_off(tmp: Path) -> dict[str, str]:
 
 
 def choose_wall(allow_writes: bool, unguarded: bool) -> Wall:
-    """The wall that trials get. Raises UsageError where there is none that keeps the user's files
-    and nobody has said that trials may run without."""
+    """The wall around trials. Raises UsageError if none protects the user's files and neither
+    --allow-writes nor --unguarded was given."""
     wall = Wall.NONE if allow_writes else find_wall()
     if allow_writes or unguarded:
         return wall
     if wall is Wall.NONE:
-        raise UsageError(f"nothing here keeps trials from your files: {_WITHOUT}")
+        raise UsageError(f"nothing here can protect your files from trials: {_WITHOUT}")
     if wall is Wall.LANDLOCK and (exposed := exposed_in_shared_memory()):
-        raise UsageError(f"nothing here keeps trials from {exposed[0]}: move it; {_WITHOUT}")
+        raise UsageError(f"nothing here can protect {exposed[0]} from trials: move it; {_WITHOUT}")
     return wall
 
 
-_WITHOUT = "--unguarded runs them all the same"
+_WITHOUT = "--unguarded runs them anyway"
 
 
 def writable_folders(own: Iterable[Path]) -> tuple[str, ...]:
@@ -127,12 +127,12 @@ CACHES_FOLDER = "caches"
 def isolated(
     tune: Path, trial: Path, tmp: Path, scratch: Scratch, refuse: bool, wall: Wall
 ) -> Iterator[tuple[dict[str, str], WriteGuard]]:
-    """(variables that come on top of this process's own, the guard over what is written) for one
-    trial in its scratch copy: `trial` is its run folder, `tune` the folder of them all,
-    `tmp` the one for temporary files, which is empty again afterwards.
+    """(variables added to this process's own, the write guard) for one trial in its scratch copy.
+    `trial` is its run folder, `tune` the folder of all trials, `tmp` the one for temporary files,
+    which is emptied afterwards.
 
-    With `refuse`, a write elsewhere ends the program; else it is only noted. What was compiled or
-    downloaded stays for the trials that follow.
+    With `refuse`, a write elsewhere ends the program; else it is only recorded. Compiled code and
+    downloads stay for later trials.
     """
     caches = tune / CACHES_FOLDER
     caches.mkdir(exist_ok=True)
@@ -148,7 +148,7 @@ def isolated(
             "PWD": str(scratch.folder),
             "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"),
         }
-        if paths := os.environ.get("PYTHONPATH"):  # it would lead the program to the originals
+        if paths := os.environ.get("PYTHONPATH"):  # it would point the program to the originals
             inside = (path_in_scratch(path, scratch) for path in paths.split(os.pathsep))
             variables["PYTHONPATH"] = os.pathsep.join(inside)
         yield (
@@ -175,11 +175,11 @@ _ADVICE = "--allow-writes lets trials do so"
 
 
 def check_writes(facts: Facts, changed: Sequence[str], cwd: Path) -> None:
-    """Raise UsageError where a trial reached outside its scratch copy: that ends the whole tune.
-    `changed` are paths of the user's that are not as they were, though nobody was seen to write."""
+    """Raise UsageError if a trial wrote outside its scratch copy: that ends the whole tune.
+    `changed` are the user's paths that changed without an observed write."""
     for fact in facts.all(WroteOutsideFact):
         who = "the program"
-        if fact.file:  # the line that writes, as the user would name it
+        if fact.file:  # the writing line, as the user would name it
             near = os.path.relpath(fact.file, cwd)
             who = f"{fact.file if near.startswith('..') else near}:{fact.line}"
         where = "" if fact.action is WriteAction.UPLOAD else ", outside the working directory"
@@ -189,7 +189,7 @@ def check_writes(facts: Facts, changed: Sequence[str], cwd: Path) -> None:
 
 
 def check_denied(said: str, scratch: Path) -> None:
-    """Raise UsageError where the kernel refused a program a file that the user may write. `said` is
+    """Raise UsageError if the kernel refused the program a file that the user may write. `said` is
     its last output: native code names its files nowhere else."""
     if found := _DENIED.search(said):
         path = Path(found[1])

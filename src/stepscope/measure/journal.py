@@ -1,6 +1,6 @@
-"""The journal of a tune: every trial as it ended, and the sources, versions and machine it belongs
-to. The search is a pure function of its trials. Resumed, it runs again from the beginning and is
-handed the recorded trials for the same requests, in the order they were made."""
+"""The journal of a tune: every finished trial, and the sources, versions and machine behind it. The
+search is a pure function of its trials. A resumed search runs again from the beginning and gets the
+recorded trials for the same requests, in order."""
 
 import hashlib
 import json
@@ -40,7 +40,7 @@ class MadeWith(Struct, frozen=True):
 
 
 class JournalIdentity(Struct, frozen=True):
-    """The first line of a journal: what a tune must share with it to resume it."""
+    """The first line of a journal: a tune must match it to resume."""
 
     schema: str
     asked: dict[str, object]  # the request
@@ -51,7 +51,7 @@ class JournalIdentity(Struct, frozen=True):
 def journal_identity(
     asked: Mapping[str, object], cwd: Path, environ: Mapping[str, str], script: str | None
 ) -> JournalIdentity:
-    """`script` is the program's file; None for a module. `environ` is what trials run with: it
+    """`script` is the program's file; None for a module. `environ` is the trials' environment: it
     decides which GPU they see."""
     from stepscope.hardware.gpus import open_gpus, visible_gpu_index
     from stepscope.hardware.machine import package_version
@@ -59,12 +59,13 @@ def journal_identity(
     index = visible_gpu_index(environ)
     gpu = next((gpu.info().name for gpu in open_gpus() if gpu.index == index), None)
     made_with = MadeWith(__version__, sys.version.split()[0], package_version("torch"), gpu)
-    plain = json.loads(json.dumps(asked))  # as it will be read again
+    plain = json.loads(json.dumps(asked))  # in the form it will be read back
     return JournalIdentity(SCHEMA, plain, made_with, source_digests(cwd, script))
 
 
 def source_digests(cwd: Path, script: str | None) -> dict[str, str]:
-    """Digests of the Python files under the working directory, and of the script wherever it is."""
+    """Digests of the Python files under the working directory, and of the script, wherever it
+    is."""
     files = islice(_python_files(cwd), _MOST)
     found = {str(path.relative_to(cwd)): _digest(path) for path in files}
     if script is not None and not (cwd / script).resolve().is_relative_to(cwd.resolve()):
@@ -73,8 +74,8 @@ def source_digests(cwd: Path, script: str | None) -> dict[str, str]:
 
 
 def _python_files(folder: Path) -> Iterator[Path]:
-    """In a fixed order; hidden folders, environments, caches and tunes are passed over: a tune that
-    was killed has left a copy of the sources."""
+    """Python files in a fixed order, skipping hidden folders, environments, caches and tunes (a
+    killed tune leaves a copy of the sources)."""
     for place, names, files in os.walk(folder):
         shown = (n for n in names if not n.startswith(".") and n not in _PASSED_OVER)
         others = ("pyvenv.cfg", JOURNAL_FILE)
@@ -94,7 +95,7 @@ _ADVICE = "run tune without --resume to start over"
 
 
 class Journal:
-    """An open journal; `trials` are those finished so far. Use `open_journal`."""
+    """An open journal; `trials` are those finished so far. Create it with `open_journal`."""
 
     def __init__(
         self, path: Path, trials: list[Trial], lock: int, begin: JournalIdentity | None
@@ -113,7 +114,7 @@ class Journal:
         os.close(self._lock)
 
     def append(self, trial: Trial) -> None:
-        """Keep a trial for good. Raises UsageError on a full disk."""
+        """Write a trial durably. Raises UsageError on a full disk."""
         try:
             self._lines.append({"trial": _plain(trial)})
         except OSError as problem:
@@ -124,7 +125,7 @@ class Journal:
 
 
 def open_journal(folder: Path, identity: JournalIdentity) -> Journal:
-    """The journal in a folder: a fresh one, or one that the same tune began. Raises UsageError."""
+    """The journal in a folder, fresh or begun by the same tune. Raises UsageError."""
     if folders.in_use(folder):
         raise UsageError(f"{folder} is in use by another tune: wait, or choose another folder")
     lock = folders.lock_folder(folder)
@@ -143,19 +144,19 @@ def open_journal(folder: Path, identity: JournalIdentity) -> Journal:
 
 
 def _plain(trial: Trial) -> dict[str, object]:
-    """As a line of the journal: fixes by their ids, with the sentences made of them."""
+    """A trial as a journal line: fixes by id, with their sentences."""
     kept: dict[str, object] = msgspec.to_builtins(replace(trial, fixes=()))
     return kept | {"fixes": [outcome_json(one) for one in trial.fixes]}
 
 
 def _trial(line: Any) -> Trial:
-    """Raises KeyError, TypeError or ValueError for one of another version."""
+    """Raises KeyError, TypeError or ValueError for another version's trial."""
     kept = msgspec.convert({**line, "fixes": ()}, Trial)
     return replace(kept, fixes=tuple(map(FixOutcome.from_json, line["fixes"])))
 
 
 def run_journaled(run: RunTrial, journal: Journal) -> RunTrial:
-    """Answers requests from the journal while it can, then by `run`, and keeps those trials."""
+    """Answers requests from the journal while it can, then by `run`, recording those trials."""
     known: defaultdict[bytes, deque[Trial]] = defaultdict(deque)
     for trial in journal.trials:
         known[trial.request.key()].append(trial)
@@ -164,7 +165,7 @@ def run_journaled(run: RunTrial, journal: Journal) -> RunTrial:
         recorded = known[request.key()]
         if recorded:
             return recorded.popleft()
-        # As it will be read again: the search must not see a difference.
+        # As read back from the journal, so that the search sees no difference.
         trial = _trial(json.loads(json.dumps(_plain(run(request)))))
         journal.append(trial)
         return trial
@@ -173,7 +174,7 @@ def run_journaled(run: RunTrial, journal: Journal) -> RunTrial:
 
 
 def _difference(recorded: dict[str, object], now: JournalIdentity) -> str | None:
-    """The first thing in which a tune differs from the one that began the journal."""
+    """The first difference between a tune and the one that began the journal, or None."""
     if recorded.get("schema") != SCHEMA:
         return "written by another version"
     then = msgspec.convert(recorded, JournalIdentity)

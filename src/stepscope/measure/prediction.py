@@ -1,4 +1,4 @@
-"""What sets of fixes should gain together, by replaying the window of the scout run."""
+"""Predicts what sets of fixes gain together, by replaying the scout run's window."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,17 +24,18 @@ class Prediction:
 
 
 Predictor = Callable[[Fixes, Fixes], Prediction | None]
-"""What the second set gains over the first; None where nothing tells."""
+"""What the second set gains over the first; None if unknown."""
 
 
 def no_prediction(base: Fixes, other: Fixes) -> Prediction | None:
-    """Nothing is predicted."""
+    """A predictor that predicts nothing."""
     return None
 
 
 def window_predictor(run: RunSummary, folder: Path) -> Predictor:
-    """From a run with its findings and its folder. A finding speaks where no replay can. Of several
-    fixes tried as one, those that find nothing to change in the window change nothing."""
+    """A predictor from a run with findings and its folder. A finding's prediction serves where no
+    replay can. Of several fixes tried as one, those with nothing to change in the window count as
+    no change."""
     case = case_of_run(run, RunRecords(folder))
     told = predicted_by_findings(run)
     memory: dict[Fixes, float | None] = {}
@@ -54,7 +55,7 @@ def window_predictor(run: RunSummary, folder: Path) -> Predictor:
 
 
 def predicted_by_findings(run: RunSummary) -> dict[str, Prediction]:
-    """What findings predict of their own fix, as `--fix` takes it; the larger of two."""
+    """What findings predict for their own fix, as `--fix` takes it; the larger of two."""
     found: dict[str, Prediction] = {}
     for finding in (*run.findings, *run.minor):
         fix, predicted = finding.fix, finding.predicted
@@ -67,20 +68,20 @@ def predicted_by_findings(run: RunSummary) -> dict[str, Prediction]:
 
 
 def _can_tell(case: Case, new: Fixes, gone: Fixes) -> bool:
-    """Whether the window shows what this change does."""
+    """Whether the window shows the effect of this change."""
     acting = [one for one in (*new, *gone) if fix_named(one.partition("=")[0]).acts_in_step]
     unseen = [one for one in acting if _changes(case, one) is None]
     return len(acting) > len(unseen) and (not unseen or (len(new) > 1 and set(unseen) <= set(new)))
 
 
 def _replayed(case: Case, fixes: Fixes, memory: dict[Fixes, float | None]) -> float | None:
-    """Ms of the step with these fixes; those of which nothing is known change nothing."""
+    """Step time in ms with these fixes; fixes with unknown effect change nothing."""
     if fixes not in memory:
         model = case.model
         changes = [change for one in fixes for change in _changes(case, one) or ()]
         try:
             memory[fixes] = None if model is None else float(model.replay(*changes).step_ms)
-        except Exception:  # a window that cannot be replayed so: trials tell then
+        except Exception:  # the window cannot be replayed with this: trials decide
             memory[fixes] = None
     return memory[fixes]
 

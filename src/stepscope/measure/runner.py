@@ -1,4 +1,4 @@
-"""Runs trials: each in a process and a scratch copy of its own, its record read from its folder."""
+"""Runs trials, each in its own process and scratch copy, and reads each record from its folder."""
 
 import shlex
 import shutil
@@ -30,7 +30,7 @@ from stepscope.measure.scratch_copy import (
     renew_scratch,
 )
 from stepscope.measure.source_diff import apply_diff
-from stepscope.measure.trial.ending import keep_ending
+from stepscope.measure.trial.final_state import keep_final_state
 from stepscope.measure.trial.folder import (
     ERRORS_FILE,
     OUTPUT_FILE,
@@ -51,16 +51,16 @@ from stepscope.store.json_lines import read_facts
 
 TRIALS, SCRATCH = "trials", "scratch"
 _WINDOW, _STACKS = 6, 2  # steps
-_COARSE_NS = 20_000_000  # by how much times of files may lag behind the clock
+_COARSE_NS = 20_000_000  # how far file times may lag behind the clock
 _HARMLESS = (
     *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PYTORCH_NVML_BASED_CUDA_CHECK"),
     *("HF_", "TRANSFORMERS_", "TOKENIZERS_", "WANDB_", "PL_", "LIGHTNING_"),
 )
-"""How variables begin that are not read when torch is imported."""
+"""Prefixes of variables that importing torch does not read."""
 
 
 def run_command(program: Program, fixes: Iterable[str]) -> str:
-    """What runs a program with fixes; secrets in it are masked."""
+    """The command that runs a program with fixes, with secrets masked."""
     words = [word for fix in fixes for word in ("--fix", fix)]
     module = ["-m"] if program.module else []
     rest = [program.target, *masked_arguments(program.arguments)]
@@ -68,8 +68,8 @@ def run_command(program: Program, fixes: Iterable[str]) -> str:
 
 
 class TrialRunner:
-    """A `RunTrial`. `done` is how many trials the journal of this tune holds already.
-    Set `baseline` once there is one: it bounds the time of other trials."""
+    """A `RunTrial`. `done` is how many trials the tune's journal already holds. Set `baseline` once
+    there is one: it bounds the time of other trials."""
 
     def __init__(
         self,
@@ -81,10 +81,10 @@ class TrialRunner:
         unguarded: bool = False,
         done: int = 0,
     ) -> None:
-        """Raises UsageError where nothing keeps trials from the user's files."""
+        """Raises UsageError if nothing can protect the user's files."""
         self.baseline: Trial | None = None
         self.forking = True
-        """Whether trials may be started by a process that has imported torch."""
+        """Whether trials may start from a process that has already imported torch."""
         self._program = program
         self._folder = folder.absolute()
         self._cwd = cwd.resolve()
@@ -95,7 +95,7 @@ class TrialRunner:
         self._kept: Scratch | None = None
         self._tmp: Path | None = None
         self._warm: bool | None = None
-        """Whether the program can be started so; None: not known."""
+        """Whether the program can start that way; None: unknown."""
 
     def __enter__(self) -> Self:
         return self
@@ -104,11 +104,12 @@ class TrialRunner:
         self.clear()
 
     def __call__(self, request: TrialRequest) -> Trial:
-        """Raises UsageError for what ends the whole tune, KeyboardInterrupt on a signal to end."""
+        """Raises UsageError if the whole tune must end, KeyboardInterrupt on a termination
+        signal."""
         self._number += 1
         folder = self.folder_of(self._number)
         try:
-            # A program that compiles may set up the compiler before it imports it.
+            # A program that compiles may configure the compiler before importing it.
             compiles = self.baseline is not None and self.baseline.compile_s is not None
             alone = not self.forking or request.window or compiles
             warm = not alone and self._may_be_warm()
@@ -126,8 +127,8 @@ class TrialRunner:
             raise UsageError(f"no further trials: {problem.strerror}{where}") from None
 
     def _may_be_warm(self) -> bool:
-        """Whether a trial in a fresh process showed that the program leaves the environment alone
-        before it imports torch: a change may be meant for torch."""
+        """Whether a trial in a fresh process showed that the program does not change the
+        environment before it imports torch; such a change may be meant for torch."""
         if self._warm is not None:
             return self._warm
         facts = read_facts(self.folder_of(1) / "facts.jsonl")
@@ -153,12 +154,12 @@ class TrialRunner:
         with isolation as (variables, guard):
             outcome = self._run(request, folder, scratch, variables, guard, warm)
         if request.proof:
-            keep_ending(folder, folder / OUTPUT_FILE, scratch.folder, begun_ns)
+            keep_final_state(folder, folder / OUTPUT_FILE, scratch.folder, begun_ns)
         join_output(folder)
         if outcome.end_signal is not None:
             raise KeyboardInterrupt
         if refuse:
-            # Behind a wall no trial can have changed them: then it was somebody else.
+            # Behind a wall no trial can have changed them: somebody else did.
             changed = scratch.changed() if self._wall is Wall.NONE else []
             check_writes(read_facts(folder / "facts.jsonl"), changed, self._cwd)
             if outcome.exit_code != 0:
@@ -173,8 +174,8 @@ class TrialRunner:
         return self._folder / TRIALS / f"{number:04d}"
 
     def clear(self) -> None:
-        """Take away what only further trials would need: compiled code, the copy, who starts
-        them."""
+        """Remove what only further trials would need: compiled code, the scratch copy, the fork
+        server."""
         self._host.close()
         if self._tmp is not None:
             shutil.rmtree(self._tmp, ignore_errors=True)
@@ -185,11 +186,11 @@ class TrialRunner:
             self._kept = None
 
     def _scratch(self) -> Scratch:
-        """The copy as it was first made, at the same place for all trials: caches are keyed by
-        paths, and sources that change meanwhile would part the trials."""
+        """The original copy, at the same place for all trials: caches are keyed by path, and
+        sources edited meanwhile would make trials differ."""
         if self._kept is None:
             place = self._folder / SCRATCH
-            remove_scratch(place)  # what a killed tune has left
+            remove_scratch(place)  # left by a killed tune
             self._kept = make_scratch(self._cwd, place, leave_out=(self._folder,))
         else:
             self._kept = renew_scratch(self._kept)
@@ -234,8 +235,8 @@ class TrialRunner:
 
 
 def _check_room(folder: Path) -> None:
-    """Raises OSError where not even a megabyte can be written: then a trial that failed says
-    nothing of the program."""
+    """Raises OSError if not even a megabyte can be written: then a failed trial says nothing about
+    the program."""
     try:
         with NamedTemporaryFile(dir=folder) as file:
             file.write(bytes(1 << 20))

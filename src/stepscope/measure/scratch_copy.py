@@ -1,6 +1,6 @@
-"""A copy of the user's working directory for a trial to work in: nothing in it is the user's.
+"""A copy of the user's working directory for a trial to work in; nothing in it is the original.
 Folders are real, small files and sources are copied, large files and data folders are symbolic
-links, which the guard in the program's process replaces by copies before they are written."""
+links, which the guard in the program's process replaces with copies before a write."""
 
 import os
 import shutil
@@ -13,14 +13,14 @@ from pathlib import Path
 from stepscope.record.errors import UsageError
 
 SMALL_BYTES = 1 << 20
-"""Files up to here are copied, larger ones linked; Python sources are always copied."""
+"""Files up to this size are copied, larger ones linked; Python sources are always copied."""
 MOST_BYTES = 1 << 30
 MOST_FILES = 20_000
 _MOST_SEEN = 200_000
 _DATA_BYTES = 64 << 20
 _DATA_FILES = 2_000
 _ENOUGH = 20_000
-"""Entries without a Python source among them after which a folder is taken for data."""
+"""A folder with this many entries and no Python source among them counts as data."""
 
 _LEFT_OUT = {".stepscope", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"}
 _WHOLE = {".git", ".hg", ".svn", ".venv", "venv", "node_modules", ".tox", ".nox"}
@@ -28,15 +28,15 @@ _WHOLE = {".git", ".hg", ".svn", ".venv", "venv", "node_modules", ".tox", ".nox"
 
 @dataclass(slots=True)
 class Folder:
-    """A folder of the user's as a trial is to see it."""
+    """A user's folder as a trial will see it."""
 
     path: str
     status: os.stat_result
-    whole: bool = False  # linked whole, its content not surveyed
+    whole: bool = False  # linked as a whole, its content not surveyed
     data: bool = False  # linked because it holds data, not because of its name
     copied: list[tuple[str, os.stat_result]] = field(default_factory=list)
     linked: list[str] = field(default_factory=list)
-    links: list[str] = field(default_factory=list)  # symbolic links of the user's own
+    links: list[str] = field(default_factory=list)  # the user's own symbolic links
     folders: list["Folder"] = field(default_factory=list)
     python: bool = False  # whether a Python source is anywhere in it
     files: int = 0
@@ -45,7 +45,7 @@ class Folder:
 
 
 def survey_folder(top: str, leave_out: Collection[str] = ()) -> Folder:
-    """Look through a folder. Raises UsageError where copying it for each trial would take long."""
+    """Survey a folder. Raises UsageError if copying it for each trial would take too long."""
     if os.path.dirname(top) == top:
         raise UsageError(f"cannot make scratch copies of {top}: run from the program's own folder")
     found = _Survey(top, leave_out).folder(top, os.stat(top))
@@ -76,7 +76,7 @@ class _Survey:
                 try:
                     self._add(folder, entry)
                 except OSError:
-                    continue  # gone meanwhile, or not ours to see
+                    continue  # gone meanwhile, or not readable
                 if folder.seen > _ENOUGH and not folder.python and not outermost:
                     folder.whole = folder.data = True
                     return folder
@@ -128,7 +128,7 @@ def _too_much(top: str) -> UsageError:
     )
 
 
-_LEVELS = 3  # so many folders above the working directory are there too, so that `../data` is
+_LEVELS = 3  # levels above the working directory that exist too, so that `../data` works
 _MOST_BESIDE = 5_000
 
 
@@ -136,7 +136,8 @@ _FileState = tuple[int, int, int]  # size, time of the last change and inode
 
 
 def _mirror_parents(original: Path, place: Path) -> Path:
-    """Stand-ins for the folders above, each with links to what lies beside; the lowest of them."""
+    """Make stand-ins for the folders above, each with links to its other entries; returns the
+    lowest."""
     here, above = place, list(reversed(original.parents[:_LEVELS]))
     for folder, child in zip(above, [*above[1:], original], strict=True):
         here = here / (folder.name or "root")
@@ -147,15 +148,15 @@ def _mirror_parents(original: Path, place: Path) -> Path:
                     if entry.name != child.name:
                         _link(entry.path, str(here / entry.name))
         except PermissionError:
-            continue  # nothing to be seen there for the program either
+            continue  # not readable for the program either
     return here
 
 
 def _build_copy(
     found: Folder, target: str, tops: tuple[str, str], linked: dict[str, _FileState | None]
 ) -> None:
-    """A folder of the user's at `target`; `tops` are the original and its copy. What is only linked
-    is added to `linked`."""
+    """Build a user's folder at `target`; `tops` are the original and its copy. Linked paths are
+    added to `linked`."""
     os.makedirs(target, 0o700, exist_ok=True)
     for name, status in found.copied:
         _copy(os.path.join(found.path, name), os.path.join(target, name), status)
@@ -178,7 +179,7 @@ def _build_copy(
 
 
 def _copy(source: str, target: str, status: os.stat_result) -> None:
-    """Content, mode and time of a file; one that cannot be read is passed over."""
+    """Copy content, mode and time of a file; an unreadable one is skipped."""
     if os.path.lexists(target):
         return
     try:
@@ -198,7 +199,7 @@ def _copy(source: str, target: str, status: os.stat_result) -> None:
 
 
 def _keep_link(link: str, target: str, tops: tuple[str, str]) -> None:
-    """A link of the user's: within the tree it stays so, else it leads where it led."""
+    """Keep a user's link: within the tree it points into the copy, else to its old target."""
     leads = os.readlink(link)
     full = os.path.normpath(os.path.join(os.path.dirname(link), leads))
     if not os.path.exists(link):
@@ -235,20 +236,20 @@ class Scratch:
     root: Path
     folder: Path
     original: Path
-    linked: Mapping[str, _FileState | None]  # what links in the copy lead to, as it was before
-    found: Folder  # the original as it was looked through
+    linked: Mapping[str, _FileState | None]  # states of the copy's link targets before any trial
+    found: Folder  # the survey of the original
     fresh: Mapping[str, tuple[int, int]]
-    """Inode and time of the last change of all there is in a copy no program has worked in."""
+    """Inode and modification time of everything in a copy that no program has used."""
 
     def changed(self) -> list[str]:
-        """Paths of the user's that are no longer as they were, though only linked."""
+        """The user's linked paths that have changed."""
         return [path for path, before in self.linked.items() if _file_state(path) != before]
 
 
 def make_scratch(original: Path, place: Path, leave_out: Iterable[Path] = ()) -> Scratch:
     """Copy the working directory `original` into the new folder `place`. `leave_out` names folders
-    in it that no program is to see, such as those of other trials. Raises UsageError where it is
-    too large."""
+    in it that no program may see, such as those of other trials. Raises UsageError if it is too
+    large."""
     original, place = original.resolve(), place.resolve()
     left = {str(place), *(str(path.resolve()) for path in leave_out)}
     found = survey_folder(str(original), left)
@@ -264,9 +265,9 @@ def make_scratch(original: Path, place: Path, leave_out: Iterable[Path] = ()) ->
 
 
 def renew_scratch(scratch: Scratch) -> Scratch:
-    """The copy as it was made: only what a program has changed in it is copied again. Deleting it
-    all and copying anew is slow on file systems that are slow to give away what has just been
-    freed. Raises UsageError like `make`."""
+    """Restore the copy, recopying only what a program has changed. Deleting and recopying
+    everything is slow on file systems that are slow to reuse freed space. Raises UsageError like
+    `make`."""
     original, place = scratch.original, scratch.root
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -282,9 +283,9 @@ def renew_scratch(scratch: Scratch) -> Scratch:
 
 
 def remove_scratch(folder: Path | str) -> None:
-    """Delete a copy, or a folder in it; what its links lead to stays."""
+    """Delete a copy, or a folder in it; link targets stay."""
     shutil.rmtree(folder, ignore_errors=True)
-    if os.path.isdir(folder):  # the program has taken away the right to delete
+    if os.path.isdir(folder):  # the program has removed the permission to delete
         for here, names, _ in os.walk(folder):
             for path in (os.path.join(here, name) for name in names):
                 if not os.path.islink(path):
@@ -293,8 +294,8 @@ def remove_scratch(folder: Path | str) -> None:
 
 
 def path_in_scratch(text: str, scratch: Scratch) -> str:
-    """A script or argument as the trial is to have it: paths into the original lead to the copy.
-    Only absolute paths are meant, also behind the `=` of an option; all else stays."""
+    """A script or argument for the trial: absolute paths into the original, also after the `=` of
+    an option, point to the copy; everything else stays."""
     before, equals, path = text.partition("=") if text.startswith("-") else ("", "", text)
     if not os.path.isabs(path):
         return text
@@ -306,7 +307,7 @@ def path_in_scratch(text: str, scratch: Scratch) -> str:
 
 
 def _copied(found: Folder, original: Path, place: Path) -> Scratch:
-    """Put in place what is not there."""
+    """Copy what is missing."""
     linked: dict[str, _FileState | None] = {}
     folder = _mirror_parents(original, place) / original.name
     _build_copy(found, str(folder), (str(original), str(folder)), linked)
@@ -314,8 +315,8 @@ def _copied(found: Folder, original: Path, place: Path) -> Scratch:
 
 
 def _states(folder: str) -> dict[str, tuple[int, int]]:
-    """Inode and time of the last change of all below; of folders the inode alone. A folder from
-    which a program has taken our rights gets them back."""
+    """Inode and modification time of everything below; for folders the inode alone. Restores our
+    permissions on folders where a program removed them."""
     found: dict[str, tuple[int, int]] = {}
     with os.scandir(folder) as entries:
         for entry in entries:

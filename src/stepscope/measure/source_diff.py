@@ -14,8 +14,8 @@ _NO_END = "\\ No newline at end of file"
 
 
 def make_diff(path: str, before: str, after: str) -> str:
-    """What turns one text of a file into another."""
-    tab = "\t" if " " in path else ""  # where a name with spaces ends
+    """The diff that turns one text of a file into another."""
+    tab = "\t" if " " in path else ""  # ends a name with spaces
     found = unified_diff(
         _lines(before), _lines(after), f"a/{path}{tab}", f"b/{path}{tab}", lineterm="\n"
     )
@@ -25,8 +25,8 @@ def make_diff(path: str, before: str, after: str) -> str:
 def apply_diff(folder: Path, text: str) -> None:
     """Apply a diff of ours to the files of a folder.
 
-    Raises UsageError where they are not what it was made for. A link is replaced by a file of its
-    own: its target is not changed.
+    Raises UsageError if they are not what it was made for. A link is replaced by a file: its target
+    does not change.
     """
     for name, hunks in _files(text):
         path = folder / name
@@ -45,14 +45,14 @@ def apply_diff(folder: Path, text: str) -> None:
 
 
 def _lines(text: str) -> list[str]:
-    """Lines with their ends; only \\n ends one, as for git."""
+    """Lines with their endings; only \\n ends a line, as in git."""
     lines = [f"{line}\n" for line in text.split("\n")]
     lines[-1] = lines[-1].removesuffix("\n")
     return lines if lines[-1] else lines[:-1]
 
 
 def _files(text: str) -> Iterator[tuple[str, list[list[str]]]]:
-    """The files of a diff, each with its hunks: lines as they stand, the head first."""
+    """The files of a diff, each with its hunks as raw lines, header first."""
     name, hunks = "", list[list[str]]()
     for line in _lines(text):
         if line.startswith("--- a/") and (not hunks or _whole(hunks[-1])):
@@ -71,7 +71,7 @@ def _files(text: str) -> Iterator[tuple[str, list[list[str]]]]:
 
 
 def _whole(hunk: list[str]) -> bool:
-    """Whether a hunk has all the lines its head promises: what follows is a head again."""
+    """Whether a hunk has all the lines its header promises, so that a new header follows."""
     head = _HUNK.match(hunk[0])
     wanted = int(head[2] or 1) if head else 0
     return sum(line[0] in " -" for line in hunk[1:]) >= wanted

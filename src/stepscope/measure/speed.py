@@ -1,9 +1,8 @@
 """The speed of a trial: steady wall time over steps.
 
-Workers deliver in bursts, start with full buffers and restart with every epoch; compilation and
-warm-up fall on the first steps only. So means are taken over whole worker cycles or whole
-epochs, after the first buffers are drained, and the cost of starting an epoch is spread over its
-steps.
+Workers deliver in bursts, start with full buffers and restart every epoch; compilation and warm-up
+affect only the first steps. So means are taken over whole worker cycles or whole epochs, after the
+first buffers are drained, and the cost of starting an epoch is spread over its steps.
 """
 
 from dataclasses import dataclass
@@ -18,21 +17,21 @@ from stepscope.record.facts import Facts, LoaderFact
 from stepscope.record.row_log import RowKind
 from stepscope.stats.series import Floats, cycle_length, warmup_length
 
-_PREFETCH = 2  # batches a worker makes ahead where the program does not say
+_PREFETCH = 2  # batches a worker makes ahead by default
 
 
 @dataclass(frozen=True, slots=True)
 class LoaderTiming:
-    """In steps; all 0 where no worker feeds them."""
+    """All in steps; 0 if no worker feeds them."""
 
-    cycle: int = 0  # after so many each worker has delivered once
-    buffer: int = 0  # so many are fed by what workers keep ready
-    epoch: int = 0  # so many make an epoch, as the loader's sizes say; 0: not known
-    start_ms: float = 0.0  # what the start of an epoch took, where it was looked at
+    cycle: int = 0  # a round: each worker has delivered once
+    buffer: int = 0  # steps that the workers' buffers feed
+    epoch: int = 0  # steps per epoch by the loader's sizes; 0: unknown
+    start_ms: float = 0.0  # what the start of an epoch took, if measured
 
 
 def read_loader_timing(rows: Rows, facts: Facts, steps: int) -> LoaderTiming:
-    """How the loader with the largest buffers feeds the steps; those of evaluations do not."""
+    """How the loader with the largest buffers feeds the steps; evaluation loaders do not count."""
     if not steps:
         return LoaderTiming()
     rows = rows[rows["end_ns"] > 0]
@@ -57,12 +56,12 @@ def read_loader_timing(rows: Rows, facts: Facts, steps: int) -> LoaderTiming:
 
 
 def buffered_steps(workers: int, prefetch: int | None, batches_per_step: float = 1.0) -> int:
-    """How many steps are fed by what so many workers keep ready."""
+    """How many steps the buffers of these workers feed."""
     return ceil(workers * (prefetch or _PREFETCH) / max(batches_per_step, 1e-9))
 
 
 def _feeding(rows: Rows) -> set[int]:
-    """The loaders whose iterators are followed by something else than an evaluation."""
+    """The loaders whose iterators are followed by something other than an evaluation."""
     kind = rows["kind"].astype(int)
     following = np.append(kind[1:], RowKind.END)
     chosen = (kind == RowKind.EPOCH) & ~np.isin(following, (RowKind.EVAL, RowKind.END))
@@ -73,19 +72,19 @@ def _feeding(rows: Rows) -> set[int]:
 
 Places = npt.NDArray[np.intp]
 
-FEWEST_STEADY = 8  # steady steps without which nothing is said of speed
-_ROUNDS = 2  # of full buffers: a loader half as fast as the rest drains them in so many
+FEWEST_STEADY = 8  # fewer steady steps say nothing about speed
+_ROUNDS = 2  # rounds of full buffers: a loader half as fast as the step drains them in this many
 FEWEST, MOST = 24, 400
-_EPOCHS = 3  # the first is left out, and two more show what their starts take
-_SLIGHT = 0.005  # of an epoch: starts that take less need not be seen
-_LEAST_PACE = 0.1  # of a step's time, however much of it is waiting
-_DEAR = 4.5  # times the seconds wanted, for an epoch's start to be waited for
+_EPOCHS = 3  # epochs: the first is left out, and two more show what their starts take
+_SLIGHT = 0.005  # of an epoch: shorter starts do not matter
+_LEAST_PACE = 0.1  # of a step's time, however much of it waits
+_DEAR = 4.5  # times the wanted seconds, at most, to include an epoch's start
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
     """`step_ms` are the steady steps, from the step of index `first` on; their mean is the speed.
-    Fewer than FEWEST_STEADY of them say nothing. `samples_per_step` is None where nothing counts
+    Fewer than FEWEST_STEADY of them say nothing. `samples_per_step` is None if nothing counts
     samples."""
 
     step_ms: tuple[float, ...]
@@ -100,7 +99,7 @@ def steady_speed(steps: Steps, timing: LoaderTiming) -> Speed:
     times = steps.done() / 1e6
     usual = ~steps.in_window
     settled = warmup_length(times[usual])
-    # How many steps it took until nothing more was compiled, where that settled in time.
+    # Steps until nothing more was compiled, if that settled in time.
     compiling = np.flatnonzero(steps.compiling[: len(steps) // 2] > 0)
     compiled = int(compiling[-1]) + 1 if compiling.size else 0
     first = max(settled, compiled + _ROUNDS * timing.buffer)
@@ -113,7 +112,7 @@ def steady_speed(steps: Steps, timing: LoaderTiming) -> Speed:
         samples = steps.samples[first:end]
     else:
         chosen = np.flatnonzero(usual & (np.arange(len(times)) >= first))
-        # As many as make whole rounds of workers, and what starts of epochs take of each step.
+        # Whole rounds of workers, plus each step's share of epoch starts.
         period = cycle_length(times[chosen])
         period = max(1, timing.cycle) if period == 1 else period
         whole = len(chosen) // period * period
@@ -129,9 +128,8 @@ def steady_speed(steps: Steps, timing: LoaderTiming) -> Speed:
 
 
 def _whole_epochs(starts: Places, settled: int, left: int) -> tuple[int, int] | None:
-    """From the first start of an epoch to the last one; None where they span too little. Their
-    workers' first buffers are part of them, since every epoch has them. `left` is how many steps
-    there would be otherwise."""
+    """From the first epoch start to the last; None if they span too little. The workers' first
+    buffers count, since every epoch has them. `left` is how many steps there would be otherwise."""
     later = starts[starts >= settled]
     if len(later) < 2:
         return None
@@ -140,8 +138,8 @@ def _whole_epochs(starts: Places, settled: int, left: int) -> tuple[int, int] | 
 
 
 def _spread(steps: Steps, starts: Places, end: int) -> Floats:
-    """What each epoch's start takes, spread over its steps: ms of every step up to `end`. A start
-    is not an unsteady step."""
+    """Each epoch's start-up time spread over its steps: ms for every step up to `end`. A start is
+    not an unsteady step."""
     found = np.zeros(len(steps))
     for begin, after in pairwise([*starts[starts < end], end]):
         found[begin:after] = steps.epoch_start[begin] / 1e6 / (after - begin)
@@ -156,13 +154,12 @@ def trial_steps(
     waiting: float = 0.0,
     target_s: float = 2.0,
 ) -> int:
-    """How many steps a trial should make, from a first look at the program.
+    """How many steps a trial should make, from the scout run.
 
-    Enough for `target_s` seconds at its pace, for four rounds of full buffers (`buffer`: of the
-    largest number of workers to be tried, in steps), and for the starts of epochs where those are
-    short and starts take time, as of workers. `waiting`: the share of a step in which it waits for
-    data, which workers make ready. `made`: how many the program makes in all, where it ended
-    before the limit.
+    Enough for `target_s` seconds at its pace, for four rounds of full buffers (`buffer`: in steps,
+    for the most workers to be tried), and for epoch starts if epochs are short and starts take
+    time. `waiting`: the share of a step that waits for data, which workers can remove. `made`: the
+    program's total steps if it ended before the limit.
     """
     wanted = [FEWEST, 2 * _ROUNDS * max(timing.buffer, buffer)]
     if scouted.step_ms:
@@ -170,7 +167,7 @@ def trial_steps(
         wanted.append(scouted.first + round(target_s / each_s))
         dear = timing.start_ms > _SLIGHT * timing.epoch * each_s * 1e3
         if buffer or timing.buffer or dear:
-            # Until whole epochs have passed, or at least one has begun anew.
+            # Until whole epochs have passed, or at least one more has begun.
             epoch, pace_s = timing.epoch, each_s * max(1 - waiting, _LEAST_PACE)
             choices = (_EPOCHS * epoch + 1, epoch + FEWEST_STEADY + 1) if epoch else ()
             affordable = min(MOST, _DEAR * target_s / pace_s)

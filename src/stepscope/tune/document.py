@@ -16,7 +16,7 @@ SCHEMA: Final = "stepscope.tune/2"
 
 
 class SpeedupFields(TypedDict, total=False):
-    """Empty where nothing was compared."""
+    """Empty if nothing was compared."""
 
     speedup: float
     low: float
@@ -34,7 +34,7 @@ class Speedup(Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def fields(found: Comparison | None) -> SpeedupFields:
-        """Of a comparison, as keyword arguments."""
+        """The fields of a comparison, as keyword arguments."""
         if found is None:
             return {}
         ratio, low, high = found.ratio, found.low, found.high
@@ -64,15 +64,15 @@ class MeasuredBaseline(Measured, frozen=True, kw_only=True):
 
 
 class TunedRung(MeasuredBaseline, frozen=True, kw_only=True):
-    """A fix that was kept, beside those below it."""
+    """A fix that was kept, on top of those below it."""
 
     fix: str
     params: dict[str, str] = field(default_factory=dict)
     label: str
-    along: tuple[str, ...] = ()  # fixes that were tried with it, as one
+    along: tuple[str, ...] = ()  # fixes tried together with it, as one
     kind: str
-    fixes: tuple[str, ...] = ()  # the whole set with it
-    speedup: float  # against the set below, with its 95% interval
+    fixes: tuple[str, ...] = ()  # the set up to and including it
+    speedup: float  # against the set below it, with 95% interval
     low: float
     high: float
     verdict: Verdict
@@ -91,7 +91,7 @@ class RejectedFix(Speedup, frozen=True, kw_only=True):
     """A fix that was not kept."""
 
     fix: str
-    state: str  # a RejectState, or the status of the trial that decided
+    state: str  # a RejectState, or the deciding trial's status
     because: Rejection
     proof: Proof | None = None
 
@@ -104,7 +104,7 @@ class MeasuredSides(Struct, frozen=True, kw_only=True):
 
 
 class ConfirmFailure(StrEnum):
-    """Why fresh trials do not confirm a ladder."""
+    """Why fresh trials did not confirm a ladder."""
 
     BASELINE = "baseline_failed"
     LADDER = "ladder_failed"
@@ -128,37 +128,37 @@ class Confirmed(Speedup, frozen=True, kw_only=True):
 
 
 class PatchEdit(Struct, frozen=True):
-    """One edit that the diff makes."""
+    """One edit in the diff."""
 
     fix: str
-    file: str  # from the working directory
+    file: str  # relative to the working directory
     line: int  # before the edit
     words: str = ""
 
 
 class ByHand(Struct, frozen=True):
-    """A fix whose edit is left to the user, and what to do."""
+    """A fix the user must edit in, and how."""
 
     fix: str
     words: str
 
 
 class PatchStatus(StrEnum):
-    """What is known of a patch's speed."""
+    """Whether a patch's speed was measured."""
 
     MEASURED = "measured"
     NO_EDIT = "no_edit"  # no edit could be located
     NOT_MEASURED = "not_measured"
     NO_BUDGET = "no_budget"
     FAILED = "failed"
-    REDACTED = "redacted"  # the source was removed from the document
+    REDACTED = "redacted"  # the source was redacted
 
 
 class TunedPatch(Speedup, frozen=True, kw_only=True):
     """The fixes as a diff, and its speedup over the baseline."""
 
     path: str | None = None
-    text: str | None = None  # for `git apply` and `patch -p1`; None where no edit could be located
+    text: str | None = None  # for `git apply` and `patch -p1`; None if no edit could be located
     edits: tuple[PatchEdit, ...] = ()
     by_hand: tuple[ByHand, ...] = ()
     status: PatchStatus = PatchStatus.MEASURED
@@ -166,7 +166,7 @@ class TunedPatch(Speedup, frozen=True, kw_only=True):
 
 
 class NoteSummary(Struct, frozen=True, kw_only=True):
-    """One kind of note of the trials that the ladder rests on, by the worst of them."""
+    """One kind of note about the ladder's trials, from the worst of them."""
 
     kind: NoteKind
     detail: str = ""
@@ -191,7 +191,7 @@ class TunedProgram(Struct, frozen=True, kw_only=True):
 
 
 class ScoutFinding(Struct, frozen=True, kw_only=True):
-    """What the scout run was diagnosed with."""
+    """A finding of the scout run."""
 
     id: str
     title: str
@@ -208,7 +208,7 @@ class Scout(Struct, frozen=True, kw_only=True):
 
 
 class SearchCost(Struct, frozen=True, kw_only=True):
-    """What the search took, without proof, confirmation and patch."""
+    """The cost of the search, without proof, confirmation and patch."""
 
     trials: int = 0
     seconds: float = 0.0

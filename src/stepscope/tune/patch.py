@@ -1,5 +1,5 @@
-"""The patch of a tune: written as a unified diff, kept in its folder, and measured in a scratch
-copy like any other trial."""
+"""The patch of a tune: a unified diff in its folder, measured in a scratch copy like any other
+trial."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
@@ -27,8 +27,8 @@ from stepscope.tune.search.ladder import SearchResult
 def write_patch(
     cwd: Path, fixes: Sequence[str], outcomes: Iterable[FixOutcome], seen: Mapping[str, Any]
 ) -> TunedPatch:
-    """The patch for fixes, from where each took effect in a trial with them. `seen` is the document
-    of a run of the program as it is: files must be what they were then."""
+    """The patch for fixes, from where each took effect in a trial. `seen` is the document of a
+    baseline run: files must not have changed since."""
     files = SourceFiles(cwd, seen)
     applied = {one.name: one.applied for one in outcomes}
     done: dict[str, list[PatchPart]] = {}
@@ -62,7 +62,7 @@ def write_patch(
 def _added(
     part: PatchPart, done: dict[str, list[PatchPart]], files: SourceFiles
 ) -> list[LeftToUser]:
-    """Take a part in, if the file still compiles with it and the patch would show no secret."""
+    """Add a part if the file still compiles and the patch shows no secret."""
     parts = [*done.get(part.file, ()), part]
     try:
         source = files.source(part.file)
@@ -70,7 +70,7 @@ def _added(
         compile(made, part.file, "exec", dont_inherit=True)
         shown = make_diff(part.file, source.text, made).splitlines()
         if any(masked_source(line) != line for line in shown):
-            raise PatchError("a line beside it holds a secret")
+            raise PatchError("a nearby line holds a secret")
     except (PatchError, SyntaxError, ValueError) as problem:
         why = str(problem) if isinstance(problem, PatchError) else "it would not compile"
         return [LeftToUser(f"{part.file}:{part.line}", why)]
@@ -86,7 +86,7 @@ def _rendered(source: Source, parts: Iterable[PatchPart]) -> str:
 
 
 def _without_workers(done: dict[str, list[PatchPart]]) -> list[ByHand]:
-    """Take out persistent workers where there are none: a loader would refuse them."""
+    """Remove persistent workers from loaders without workers, which would refuse them."""
     refused = []
     for name, parts in done.items():
         try:
@@ -100,7 +100,7 @@ def _without_workers(done: dict[str, list[PatchPart]]) -> list[ByHand]:
 
 
 _PROCESSES: Final = 2
-_ENOUGH: Final = 0.5  # of what measuring should take must be left of the budget
+_ENOUGH: Final = 0.5  # of the expected measuring time must be left in the budget
 
 
 def write_and_measure(
@@ -111,7 +111,7 @@ def write_and_measure(
     cwd: Path,
     folder: Path,
 ) -> TunedPatch:
-    """The patch for the ladder that was found; measured where there are fresh baselines."""
+    """The patch for the ladder, measured if there are fresh baselines."""
     patch = write_patch(cwd, search.fixes, search.rungs[-1].trials[-1].fixes, seen)
     if patch.text is None:
         return patch

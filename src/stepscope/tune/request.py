@@ -1,4 +1,4 @@
-"""What `stepscope tune` was asked for, and the folder it works in."""
+"""A request to `stepscope tune`, and the folder it works in."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,15 +18,15 @@ OBJECTIVES = ("throughput", "memory", "energy")
 
 @dataclass(frozen=True, slots=True)
 class TuneRequest:
-    """Everything that decides what trials are run and what is kept of them."""
+    """Everything that decides which trials run and what is kept."""
 
     program: Program
     budget_s: float
-    allow: str = "numeric"  # how far fixes may go: the coarsest of ALLOW
-    only: tuple[str, ...] = ()  # names, or name=value; empty: all that may help
+    allow: str = "numeric"  # the coarsest kind of fix allowed, one of ALLOW
+    only: tuple[str, ...] = ()  # names, or name=value; empty: every fix that may help
     skip: tuple[str, ...] = ()
     objective: str = "throughput"
-    steps: int | None = None  # of each trial; None: as many as the baseline's pace asks for
+    steps: int | None = None  # per trial; None: by the baseline's pace
     seeds: int = 3  # of the proof
     on: str | None = None  # the device trials run on; None: the program's own choice
     allow_writes: bool = False
@@ -34,14 +34,14 @@ class TuneRequest:
     price_per_hour: float | None = None
 
     def settings(self) -> "TuneSettings":
-        """As journals and documents keep it: secrets are masked."""
+        """As stored in journals and documents, with secrets masked."""
         own = {one: getattr(self, one) for one in TuneSettings.__struct_fields__ if one != "argv"}
         argv = tuple(masked_arguments(self.program.arguments))
         return TuneSettings(**own | {"program": self.program.name, "argv": argv})
 
 
 class TuneSettings(Struct, frozen=True, kw_only=True, omit_defaults=False):
-    """What was asked for, ready for JSON."""
+    """The request, ready for JSON."""
 
     allow: str = "numeric"
     only: tuple[str, ...] = ()
@@ -58,8 +58,8 @@ class TuneSettings(Struct, frozen=True, kw_only=True, omit_defaults=False):
 
 
 def check_fix_names(words: Sequence[str], option: str) -> tuple[str, ...]:
-    """Fixes given by name or with a value, each perhaps several, separated by commas. Raises
-    UsageError for what is no fix."""
+    """Fixes given by name or with a value, possibly several separated by commas. Raises UsageError
+    for an unknown fix."""
     from stepscope.fixes.registry import fix_named
 
     found: list[str] = []
@@ -78,9 +78,10 @@ DOCUMENT_FILE, PATCH_FILE = "tune.json", "stepscope.patch"
 
 
 def open_tune_folder(out: Path | None, resume: bool, force: bool, cwd: Path) -> Path:
-    """Raises UsageError where there is none to resume, or another is in the way."""
+    """The folder to work in. Raises UsageError if there is no tune to resume, or another is in the
+    way."""
     if resume and out is not None:
-        for folder in (out, cwd / folders.RUNS_FOLDER / out):  # by path, or by its id
+        for folder in (out, cwd / folders.RUNS_FOLDER / out):  # by path or id
             if (folder / JOURNAL_FILE).is_file():
                 return folder
         raise UsageError(f"{out} holds no tune to resume: pass the folder that `tune` printed")

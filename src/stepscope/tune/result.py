@@ -1,4 +1,4 @@
-"""From a finished search to the document of a tune."""
+"""Makes the document of a tune from a finished search."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class TuneOutcome:
 
 
 def tune_result(outcome: TuneOutcome) -> document.Tune:
-    """The result, also written to the folder."""
+    """The result, which is also written to the folder."""
     request, search, seen = outcome.request, outcome.search, outcome.seen
     losses = search.baseline[0].losses if search.baseline else ()
     findings = tuple(
@@ -157,8 +157,8 @@ def _rung(rung: Rung, outcome: TuneOutcome) -> document.TunedRung:
 
 
 def _proof(rung: Rung, whole: Proof | None) -> Proof | None:
-    """A rung's own. One seed cannot say that a numeric fix matches: the whole ladder's proof,
-    which has several or fixes its draws to each batch, speaks for it then."""
+    """A rung's own proof. One seed cannot show that a numeric fix matches: then the whole ladder's
+    proof covers it, with several seeds or draws per batch."""
     proven = whole and whole.state in (ProofState.IDENTICAL, ProofState.MATCHES)
     if whole and proven and rung.proof and rung.proof.state is ProofState.UNCLEAR:
         return msgspec.structs.replace(whole, whole_ladder=True)
@@ -188,7 +188,7 @@ def _final(outcome: TuneOutcome) -> document.Confirmed | None:
 
 
 def _notes(search: SearchResult) -> tuple[document.NoteSummary, ...]:
-    """What makes these trials less reliable, each kind once, by its worst trial."""
+    """What makes these trials less reliable, each kind once, from its worst trial."""
     trials = [*search.baseline, *(trial for rung in search.rungs for trial in rung.trials)]
     by_kind: dict[tuple[NoteKind, str], list[TrialNote]] = {}
     for note in (note for trial in trials for note in trial.notes):

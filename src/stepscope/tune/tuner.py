@@ -33,10 +33,10 @@ from stepscope.tune.search.confirm import confirm
 from stepscope.tune.search.ladder import Ladder
 from stepscope.tune.search.strategy import run_search
 
-SCOUT_STEPS: Final = 48  # steps of the scout run, those recorded at kernel level included
-_PREFETCH: Final = 2  # batches ahead of each worker, as loaders have it
-_FOR_PROOF: Final = 0.25  # of the budget, kept back for the proof
-_OF_OUTPUTS: Final = 3  # trials that the proof of an inference program takes
+SCOUT_STEPS: Final = 48  # steps of the scout run, including those recorded at kernel level
+_PREFETCH: Final = 2  # batches ahead per worker, the default of loaders
+_FOR_PROOF: Final = 0.25  # of the budget, reserved for the proof
+_OF_OUTPUTS: Final = 3  # trials for the proof of an inference program
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class TrialEvent:
     trial: Trial | None
     spent_s: float
     budget_s: float
-    repeated: bool = False  # it was in the journal already
+    repeated: bool = False  # it was already in the journal
 
 
 TrialListener = Callable[[TrialEvent], None]
@@ -73,7 +73,8 @@ class Tuner:
         self._run = run_journaled(self._runner, journal)
 
     def run(self, listener: TrialListener) -> Tune:
-        """The result, also kept in the folder. Raises UsageError where nothing can be tuned."""
+        """The result, which is also kept in the folder. Raises UsageError if nothing can be
+        tuned."""
         with self._runner:
             return self._tuned(listener)
 
@@ -102,7 +103,7 @@ class Tuner:
         )
         given = {fix_name(one) for one in request.only if "=" in one}
 
-        def others(name: str, value: str) -> list[str]:  # none where the user named the value
+        def others(name: str, value: str) -> list[str]:  # none if the user gave the value
             return [] if name in given else fix_named(name).other_values(value, program)
 
         def extra_s(fix: str) -> float:
@@ -131,7 +132,7 @@ class Tuner:
         speed: Speed,
         loader: LoaderTiming,
     ) -> TrialPool:
-        # Outputs take a few short trials to prove, losses all there is.
+        # Proving outputs takes a few short trials, proving losses the whole reserve.
         reserve_s = _FOR_PROOF * budget.seconds
         if scout.what == "inference":
             reserve_s = min(reserve_s, _OF_OUTPUTS * scout.seconds)
@@ -185,12 +186,12 @@ class Tuner:
 def open_tune(
     request: TuneRequest, out: Path | None, resume: bool, force: bool, cwd: Path
 ) -> Iterator[Tuner]:
-    """A fresh tune, or one resumed. Raises UsageError."""
+    """A fresh or resumed tune. Raises UsageError."""
     host = host_named(request.on)
     folder = open_tune_folder(out, resume, force, cwd)
     script = None if request.program.module else request.program.target
     asked = msgspec.to_builtins(request.settings())
-    del asked["budget_s"], asked["unguarded"]  # the first may grow, and no trial differs by either
+    del asked["budget_s"], asked["unguarded"]  # neither changes a trial, and the budget may grow
     who = journal_identity(asked, cwd, {**os.environ, **host.variables}, script)
     with open_journal(folder, who) as journal:
         yield Tuner(request, folder, cwd, journal)

@@ -1,5 +1,5 @@
-"""The run folder of a trial once it has ended: paths mapped back to the user's own, output trimmed,
-and everything read into the trial's record."""
+"""The run folder of a finished trial: maps paths back to the user's, trims output, and reads
+everything into the trial's record."""
 
 import gzip
 import json
@@ -26,7 +26,7 @@ from stepscope.measure.speed import (
     read_loader_timing,
     steady_speed,
 )
-from stepscope.measure.trial.ending import PRINTED_FILE, SAVED_FILE
+from stepscope.measure.trial.final_state import PRINTED_FILE, SAVED_FILE
 from stepscope.measure.trial.record import ProofRecord, Trial, TrialRequest
 from stepscope.measure.trial.status import classify_trial, wall_seconds
 from stepscope.record.facts import Facts, ProofFact
@@ -58,7 +58,7 @@ def tidy_folder(folder: Path, scratch: Path, original: Path) -> None:
 
 
 def join_output(folder: Path) -> None:
-    """Put what the program wrote to stderr after what it printed. Raises OSError on a full disk."""
+    """Append the program's stderr to its printed output. Raises OSError on a full disk."""
     errors = folder / ERRORS_FILE
     with open(errors, "rb") as said, open(folder / OUTPUT_FILE, "ab") as output:
         shutil.copyfileobj(said, output)
@@ -66,7 +66,7 @@ def join_output(folder: Path) -> None:
 
 
 def tidy_output(path: Path) -> None:
-    """Keep the end of what a program said, with secrets masked."""
+    """Keep the end of a program's output, with secrets masked."""
     with suppress(OSError):
         with open(path, "rb") as file:
             file.seek(max(0, path.stat().st_size - _TAIL))
@@ -75,7 +75,7 @@ def tidy_output(path: Path) -> None:
 
 
 def last_output_line(folder: Path) -> str:
-    """The last line of the program's output; secrets in it are masked."""
+    """The last line of the program's output, with secrets masked."""
     try:
         content = (folder / OUTPUT_FILE).read_bytes()[-8192:]
     except OSError:
@@ -92,14 +92,14 @@ def _renamed(content: bytes, scratch: Path, original: Path) -> bytes:
 
 
 def training_events(rows: Rows, steps: Steps) -> ProofRecord:
-    """When epochs ended, evaluations and saves occurred, and batches were short. Only events that
-    another step followed count."""
+    """When epochs ended, evaluations and saves occurred, and batches were short; only events
+    followed by another step count."""
     rows = rows[rows["end_ns"] > 0] if rows.size else rows
     if not len(steps) or not rows.size:
         return ProofRecord()
     kind = rows["kind"].astype(int)
     after = np.searchsorted(steps.end, rows["end_ns"], side="left")
-    after += np.isin(rows["end_ns"], steps.end)  # the row that ends a step is part of it
+    after += np.isin(rows["end_ns"], steps.end)  # the row that ends a step belongs to it
     evaluating = (kind == RowKind.EVAL) & (steps.what == "training")
     validating = (kind == RowKind.EPOCH) & np.append(evaluating[1:], False)
     short = (steps.samples > 0) & (steps.samples < np.median(steps.samples))
@@ -119,7 +119,7 @@ OUTPUTS_FILE = "outputs.npz"
 
 
 def read_trial(request: TrialRequest, number: int, folder: Path, outcome: Outcome) -> Trial:
-    """The record of a trial that has ended. Raises BrokenRun where its folder cannot be read."""
+    """The record of a trial that has ended. Raises BrokenRun if its folder cannot be read."""
     records = RunRecords(folder)
     run = summarize(records)
     steps, rows, facts = read_steps(folder, outcome.started_ns)
@@ -148,7 +148,7 @@ def read_trial(request: TrialRequest, number: int, folder: Path, outcome: Outcom
 
 
 def read_steps(folder: Path, started_ns: float) -> tuple[Steps, Rows, Facts]:
-    """The steps of a run, the rows they are made of, and its facts."""
+    """A run's steps, their rows, and its facts."""
     rows = read_table(folder / "rows.npy")
     return assemble_steps(rows, started_ns), rows, read_facts(folder / "facts.jsonl")
 

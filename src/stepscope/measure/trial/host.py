@@ -14,8 +14,8 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 class TrialHost:
-    """This machine: one device of it, or what the program chooses. `variables` are what programs
-    need in their environment to see its device. Runs one trial at a time to its end."""
+    """This machine with one device, or the program's choice. `variables` make its device visible to
+    programs. Runs one trial at a time."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         self.variables = variables
@@ -32,7 +32,7 @@ class TrialHost:
         return observe_program(request, options, self._server if fits else None)
 
     def close(self) -> None:
-        """No further trials for now: end the fork server."""
+        """End the fork server until the next trial."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -41,7 +41,7 @@ class TrialHost:
 def host_named(text: str | None, environ: Mapping[str, str] | None = None) -> TrialHost:
     """What `--on` names: "cpu", "cuda" or "cuda:1"; None leaves the choice to the program. Trials
     of one tune are compared with each other, so all of them run on the one device named. Raises
-    UsageError for what is not there."""
+    UsageError for a missing device."""
     environ = os.environ if environ is None else environ
     if text is None:
         return TrialHost({})
@@ -59,7 +59,7 @@ def host_named(text: str | None, environ: Mapping[str, str] | None = None) -> Tr
 
 
 def _visible(environ: Mapping[str, str]) -> list[str]:
-    """GPUs in the order in which programs count them, as CUDA_VISIBLE_DEVICES names them."""
+    """Visible GPUs in CUDA's order, as in CUDA_VISIBLE_DEVICES."""
     from stepscope.hardware.gpus import first_visible_gpu, open_gpus
 
     uuids = [gpu.uuid() for gpu in open_gpus()]
@@ -69,6 +69,6 @@ def _visible(environ: Mapping[str, str]) -> list[str]:
     found: list[str] = []
     for name in (part.strip() for part in listed.split(",")):
         if first_visible_gpu({_VISIBLE: name}, uuids) is None:
-            break  # CUDA passes over all that follow one that is not there
+            break  # CUDA ignores everything after a missing device
         found.append(name)
     return found

@@ -1,5 +1,5 @@
-"""The trials made so far, by their set of fixes: what they cost and how they compare, and how more
-are made within the budget."""
+"""The trials made so far, by set of fixes: their costs and comparisons, and further trials within
+the budget."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -21,20 +21,20 @@ from stepscope.stats.verdict import (
     verdict_for_interval,
 )
 
-SLOWER_AT_MOST: Final = 0.95  # of the speed: what a smaller peak of memory may cost
+SLOWER_AT_MOST: Final = 0.95  # of the speed: what a smaller memory peak may cost
 
 
 def compare_trials(
     base: Trials, other: Trials, objective: str, floor: float | None
 ) -> Comparison | None:
-    """`other` against `base`, all of them ok; `floor` is `trial_noise_floor` of them. None where
-    a trial does not have what the objective looks at."""
+    """`other` against `base`, all of them ok; `floor` is their `trial_noise_floor`. None if a trial
+    lacks the objective's measure."""
     ours, theirs = trial_costs(base, other, objective)
     if not ours or not theirs:
         return None
     if objective != "memory":
         return compare_processes(ours, theirs, floor)
-    # Peaks of memory hardly vary: all that were seen are the interval.
+    # Memory peaks hardly vary: the range seen is the interval.
     a, b = ([series[0] for series in side] for side in (ours, theirs))
     low, high = min(a) / max(b), max(a) / min(b)
     verdict = verdict_for_interval(low, high, MIN_DIFFERENCE)
@@ -42,8 +42,8 @@ def compare_trials(
 
 
 def trial_costs(base: Trials, other: Trials, objective: str) -> tuple[Processes, Processes]:
-    """The numbers of each process: ms, joules, or bytes at the peak. Empty where not known. Times
-    and energy are those of a sample where all trials know their samples, else of a step."""
+    """Each process's ms, joules, or peak bytes; empty if unknown. Times and energy are per sample
+    if all trials count samples, else per step."""
     by_sample = all(trial.samples_per_step for trial in (*base, *other))
     ours, theirs = (
         [series for trial in side if (series := _series(trial, objective, by_sample))]
@@ -53,19 +53,19 @@ def trial_costs(base: Trials, other: Trials, objective: str) -> tuple[Processes,
 
 
 def trial_noise_floor(groups: Sequence[Trials], objective: str) -> float | None:
-    """The noise between processes, from groups of trials of one set of fixes each."""
+    """The noise between processes, from groups of trials with equal fixes."""
     return noise_floor(_each(groups, objective))
 
 
 def _each(groups: Sequence[Trials], objective: str) -> list[Processes]:
-    """The numbers of each group; none of memory, whose peaks repeat."""
+    """Each group's numbers; none for memory, whose peaks repeat."""
     if objective == "memory":
         return []
     return [trial_costs(group, (), objective)[0] for group in groups]
 
 
 def speed_left(base: Trials, other: Trials) -> float | None:
-    """The share of the speed that is left, where that is too little; None where it is not."""
+    """The remaining share of the speed if that is too little, else None."""
     found = compare_trials(base, other, "throughput", None)
     return found.ratio if found is not None and found.ratio < SLOWER_AT_MOST else None
 
@@ -84,7 +84,7 @@ _PART: Final = re.compile(r"(\d+(?:\.\d+)?)([smh])")
 
 
 class BudgetSpent(Exception):  # noqa: N818
-    """What is left of the budget does not hold another trial."""
+    """The remaining budget does not allow another trial."""
 
 
 def parse_budget(text: str) -> float:
@@ -101,13 +101,13 @@ def parse_budget(text: str) -> float:
 
 @dataclass(slots=True)
 class Budget:
-    """Adds up the seconds of the trials that pass through it. It reads no clock: the same records
-    lead to the same decisions."""
+    """Adds up the seconds of the trials it sees. It reads no clock, so the same records lead to the
+    same decisions."""
 
     run: RunTrial
     seconds: float
     spent: float = 0.0
-    asked: int = 0  # trials so far, those of proofs that pass through it included
+    asked: int = 0  # trials so far, including those of proofs
 
     def __call__(self, request: TrialRequest) -> Trial:
         trial = self.run(request)
@@ -117,11 +117,11 @@ class Budget:
 
     @property
     def left(self) -> float:
-        """Seconds; negative where the last trial took longer than expected."""
+        """Seconds left; negative if the last trial took longer than expected."""
         return self.seconds - self.spent
 
     def want(self, seconds: float, reserve: float = 0.0) -> None:
-        """Raises BudgetSpent where a trial of so many seconds would go into the reserve."""
+        """Raises BudgetSpent if a trial of this many seconds would eat into the reserve."""
         if seconds + reserve > self.left:
             raise BudgetSpent
 
@@ -132,12 +132,12 @@ def _longest_seconds(trials: Trials) -> float:
 
 
 Fixes = tuple[str, ...]
-RECOMPILE_SHARE: Final = 0.25  # of what compiling takes: later processes find most of it in a cache
-_LEAST_PACE: Final = 0.3  # a mode may have been in the cache already, which another is not
-_SPARED: Final = 0.15  # of what there is to search with, for one small question
+RECOMPILE_SHARE: Final = 0.25  # of compile time: later processes find most of it in a cache
+_LEAST_PACE: Final = 0.3  # one mode may be in the cache already while another is not
+_SPARED: Final = 0.15  # of the search budget, for one minor question
 CONFIRM_PAIRS: Final = 3
 FEWEST_CONFIRM_PAIRS: Final = 2
-"""Processes of the baseline and of the ladder that the end needs, and with which it makes do."""
+"""Baseline–ladder pairs that the confirmation wants, and the fewest it accepts."""
 
 
 class TrialPool:
@@ -157,34 +157,35 @@ class TrialPool:
         self.best: Fixes = ()
         """The reserve is what confirming these takes."""
         self.request = request
-        """What every trial requests, besides its fixes."""
+        """What every trial requests apart from fixes."""
         self.steps_of = steps_of or (lambda fixes: request.steps)
-        """Steps of a trial of these."""
+        """Steps of a trial with these fixes."""
         self.begun_s = 0.0
-        """Spent before the search: on the scout run and the baseline."""
+        """Seconds spent before the search: on the scout run and the baseline."""
         self._reserve_s = reserve_s
         self._extra_s = extra_s
         self._made: dict[frozenset[str], list[Trial]] = {}
 
     def trials(self, fixes: Fixes) -> Trials:
-        """Those with exactly these fixes that were ok, oldest first."""
+        """Successful trials with exactly these fixes, oldest first."""
         return self._made.get(frozenset(fixes), [])
 
     def more(self, fixes: Fixes) -> Trial:
-        """One more trial, kept if it is ok. Raises BudgetSpent before it is made."""
+        """Run one more trial, kept if it is ok. Raises BudgetSpent instead if it cannot be
+        afforded."""
         self.budget.want(self.cost_s(fixes), self.reserve_s)
         return self.fresh(fixes)
 
     def fresh(self, fixes: Fixes) -> Trial:
-        """One more trial, from the reserve."""
+        """Run one more trial, paid from the reserve."""
         trial = self.budget(replace(self.request, fixes=fixes, steps=self.steps_of(fixes)))
         if trial.timed:
             self._made.setdefault(frozenset(fixes), []).append(trial)
         return trial
 
     def cost_s(self, fixes: Fixes, count: int = 1) -> float:
-        """What so many more trials of these should take: each as the last one did. Of what compiles
-        the first takes longest."""
+        """Expected seconds of this many more trials with these fixes, each like the last. If they
+        compile, the first takes longest."""
         known, plain = self.trials(fixes), self._plain_s(fixes)
         long = {one for one in fixes if self._extra_s(one) > 0}
         if len(known) > 1 or (known and not long):
@@ -192,8 +193,8 @@ class TrialPool:
         if known:
             first = known[0].seconds
         else:
-            # As others with the same fixes that take long; else as without, and what is thought to
-            # come on top, by how long others took here.
+            # Like others with the same slow fixes; else like trials without them plus the estimated
+            # extra, scaled by how long others took here.
             alike = [trial for made in self._made.values() for trial in made]
             alike = [trial for trial in alike if long and long <= set(trial.request.fixes)]
             first = _longest_seconds(alike) or plain + self._pace() * sum(map(self._extra_s, long))
@@ -201,7 +202,7 @@ class TrialPool:
         return count * again if known else first + (count - 1) * again
 
     def _plain_s(self, fixes: Fixes) -> float:
-        """Without compiling: as the most of these that were tried and do not compile."""
+        """Without compiling: like the largest tried subset that does not compile."""
         tried = [
             made
             for fixes_made, made in self._made.items()
@@ -210,8 +211,8 @@ class TrialPool:
         return _longest_seconds(max(tried, key=lambda made: len(made[0].request.fixes), default=[]))
 
     def _pace(self) -> float:
-        """How many times as long as thought compiling has taken here at the most, in the first of
-        a kind; 1 where nothing was compiled yet."""
+        """The largest ratio of actual to expected compile time, over the first trial of each kind;
+        1 if nothing was compiled yet."""
         taken = [
             (made[0].seconds - self._plain_s(made[0].request.fixes)) / thought
             for made in self._made.values()
@@ -220,42 +221,41 @@ class TrialPool:
         return max(_LEAST_PACE, *taken) if taken else 1.0
 
     def affords(self, fixes: Fixes, count: int) -> bool:
-        """Whether so many trials of these are within the budget."""
+        """Whether the budget allows this many trials with these fixes."""
         return self.cost_s(fixes, count) + self.reserve_s <= self.budget.left
 
     def spares(self, seconds: float) -> bool:
-        """Whether the budget has many times as much."""
+        """Whether the budget is many times this."""
         return seconds <= _SPARED * (self.budget.left - self.reserve_s)
 
     @property
     def reserve_s(self) -> float:
-        """For the confirmation and what else was to be reserved: at most half of what there was to
-        search with, or a small budget would try nothing, but enough to confirm."""
+        """Seconds for the confirmation and other reservations: at most half of the search budget,
+        or a small budget would try nothing, but enough to confirm."""
         wanted = self._reserve_s + self.confirming_s(self.best)
         half = (self.budget.seconds - self.begun_s) / 2
         return min(wanted, max(half, self.confirming_s(self.best, FEWEST_CONFIRM_PAIRS)))
 
     def confirming_s(self, fixes: Fixes, pairs: int = CONFIRM_PAIRS) -> float:
-        """Seconds of the fresh trials of these and of the baseline at the end."""
+        """Seconds for the final fresh trials of these fixes and of the baseline."""
         return pairs * (self.cost_s(()) + self.cost_s(fixes))
 
     def patching_s(self, fixes: Fixes, count: int) -> float:
-        """What so many trials of the program with these in its source take: the first compiles
-        anew."""
+        """Seconds for this many trials of the patched program: the first compiles anew."""
         known = self.trials(fixes)
         return _longest_seconds(known) + (count - 1) * known[-1].seconds if known else 0.0
 
     def compare(self, base: Fixes, other: Fixes, since: int = 0) -> Comparison | None:
-        """All their trials so far, without the first `since` of the base; None where they lack
-        what the objective looks at."""
+        """Compares all their trials so far, without the base's first `since`; None if they lack the
+        objective's measure."""
         ours, theirs = self.trials(base)[since:], self.trials(other)
         floor = trial_noise_floor([ours, theirs], self.objective) if since else self.floor()
         return compare_trials(ours, theirs, self.objective, floor)
 
     def floor(self) -> float | None:
-        """The noise between processes of one kind, over all kinds so far; None: not known."""
+        """The noise between processes with equal fixes, over all sets so far; None: unknown."""
         return trial_noise_floor([*self._made.values()], self.objective)
 
     def spread(self) -> float | None:
-        """The same as a standard deviation, a logarithm."""
+        """The same noise as a standard deviation of logarithms."""
         return process_spread(_each([*self._made.values()], self.objective))

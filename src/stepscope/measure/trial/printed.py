@@ -1,4 +1,4 @@
-"""What a program printed, read as lines with numbers in them. What depends on the clock, on memory
+"""A program's output, read as lines with numbers in them. Whatever depends on the clock, on memory
 or on where the program runs is left out: dates, durations, rates, sizes, paths, addresses and
 progress bars.
 """
@@ -10,8 +10,8 @@ from typing import Final
 
 _LONGEST: Final = 1000
 _FEWEST_DIGITS: Final = 4
-"""Of all the numbers of a place together, for it to count where they may be times without a unit:
-two runs rarely agree by chance in so many."""
+"""Digits a place's numbers need together to count if they may be times without a unit: two runs
+rarely agree in this many by chance."""
 
 _PASSED_OVER: Final = r"""
     \x1b\[[0-9;?]*[A-Za-z]                                      # colours
@@ -39,29 +39,29 @@ _MEASURED_BEFORE: Final = re.compile(
 )
 
 Place = tuple[str, int]
-"""The line with its numbers taken out, and which number of it."""
+"""A line without its numbers, and the index of a number in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """The numbers of a program's output by their place, in the order they were printed."""
+    """The numbers in a program's output by place, in printing order."""
 
     numbers: Mapping[Place, tuple[str, ...]]
     lines: Mapping[str, tuple[str, ...]]  # the lines of each form
 
     def lines_apart(self, place: Place, other: "Printed") -> tuple[str, str]:
-        """The first line in which a place has another number here than there, and theirs."""
+        """The first line whose number at a place differs, and the other's line."""
         pairs = zip(self.numbers[place], other.numbers[place], strict=False)
         at = next((at for at, (ours, theirs) in enumerate(pairs) if ours != theirs), 0)
         return self.lines[place[0]][at], other.lines[place[0]][at]
 
     def is_count(self, place: Place) -> bool:
-        """Whether all its numbers are whole ones."""
+        """Whether all its numbers are integers."""
         return all(_INTEGER.fullmatch(number) for number in self.numbers[place])
 
 
 def read_printed(text: str) -> Printed:
-    """Numbers that may be measurements are left out."""
+    """Reads the output without numbers that may be measurements."""
     lines: dict[str, list[str]] = {}
     numbers: dict[Place, list[str]] = {}
     for line in text.split("\n"):
@@ -80,7 +80,7 @@ def read_printed(text: str) -> Printed:
 
 
 def _parsed(line: str) -> tuple[str, list[str]]:
-    """Its form, and the numbers that are no measurements."""
+    """A line's form, and its numbers that are not measurements."""
     tokens = [*_TOKEN.finditer(line)]
     form: list[str] = []
     found: list[str] = []
@@ -100,7 +100,7 @@ def _parsed(line: str) -> tuple[str, list[str]]:
 
 
 def _tells(place: Place, numbers: list[str]) -> bool:
-    """Whether runs that agree in these do so for a reason."""
+    """Whether agreement in these numbers is unlikely to be chance."""
     form, _ = place
     if any(letter.isalpha() for letter in form) and all(map(_INTEGER.fullmatch, numbers)):
         return True

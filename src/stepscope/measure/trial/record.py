@@ -1,4 +1,4 @@
-"""One trial: what is requested of it, and the record of how it ended."""
+"""One trial: its request, and the record of how it ended."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,69 +10,69 @@ from stepscope.record.trial import TrialNote, TrialReason, TrialStatus
 
 
 class TrialRequest(Struct, frozen=True, rename={"draws_per_batch": "held"}):
-    """One trial: the program once, in a process of its own, for so many steps."""
+    """A request for one trial: the program once, in its own process, for this many steps."""
 
     fixes: tuple[str, ...] = ()
-    """As `--fix` takes them, in the order in which they were found to help."""
+    """As `--fix` takes them, in the order they were found to help."""
     steps: int = 40
     seed: int = 0
-    """0: the program's own seeds (0 imposed where it sets none); k: others, the same for all."""
+    """0: the program's own seeds (0 if it sets none); k: other seeds, equal in all trials."""
     perturb: str | None = None
-    """The weights rounded once to this dtype before the first step: a control. One of
+    """A control: weights are rounded once to this dtype before the first step. One of
     `ROUNDING_DTYPES`."""
     proof: bool = False
-    """Besides losses: gradient norms, learning rates, and outputs of an inference program."""
+    """Also record gradient norms, learning rates, and outputs of an inference program."""
     draws_per_batch: bool = False
-    """What is drawn at random for a batch follows from the batch alone, also in workers."""
+    """A batch's random draws depend on the batch alone, also in workers."""
     window: bool = False
-    """With kernel-level recording, for findings; such a trial's speed is not compared."""
+    """Record kernels, for findings; such a trial's speed is not compared."""
     patched: str | None = None
     """A unified diff applied to the scratch copy before the program starts."""
 
     def key(self) -> bytes:
-        """The same for equal requests."""
+        """Equal for equal requests."""
         return msgspec.json.encode(self)
 
 
 ROUNDING_DTYPES = ("float32", "tfloat32", "float16", "bfloat16")
-"""Coarser and coarser. float32 moves each weight by half a unit in its last place, at random."""
+"""From fine to coarse. float32 moves each weight by half a unit in its last place, at random."""
 
 
 class ProofRecord(Struct, frozen=True, omit_defaults=True):
-    """What a proof compares besides losses. Steps count from 1; None: not known."""
+    """What a proof compares besides losses. Steps count from 1; None: unknown."""
 
     grad_norms: tuple[float | None, ...] = ()  # of the first steps
     rates: tuple[float | None, ...] = ()  # the learning rate of each step
     loads: tuple[int, ...] = ()
-    """Steps after which a state was loaded; the same for those that follow."""
+    """Steps after which a state was loaded; the other events likewise."""
     epochs: tuple[int, ...] = ()
     evaluations: tuple[int, ...] = ()
     saves: tuple[int, ...] = ()
     short_batches: tuple[int, ...] = ()  # steps with fewer samples than usual
     batches: tuple[int | None, ...] = ()
-    """A checksum of each batch, where random draws follow from the batch alone."""
-    outputs: str | None = None  # the file with outputs of an inference program
+    """A checksum of each batch, if random draws depend on the batch alone."""
+    outputs: str | None = None  # the file with an inference program's outputs
     ending: bool = False
-    """Whether its folder tells what it ended with, after these steps: see `trial.ending`."""
+    """Whether its folder holds its final state, after these steps: see `trial.final_state`."""
 
 
 class Trial(Struct, frozen=True, rename={"request": "ask", "fix": "blame"}):
-    """The record of one trial, as the journal keeps it. None: not known."""
+    """The record of one trial, as in the journal. None: unknown."""
 
     request: TrialRequest
-    number: int  # trials count from 1; its run folder is `trials/<number:04d>`
+    number: int  # counts from 1; its run folder is `trials/<number:04d>`
     status: TrialStatus
-    reason: TrialReason | None = None  # None where it is ok
-    detail: str | None = None  # the program's or the fix's own words about the reason
-    fix: str | None = None  # the fix that did not apply or broke; None where no single one did
-    code: int | None = None  # the signal or the exit code that ended it
+    reason: TrialReason | None = None  # None if it is ok
+    detail: str | None = None  # details in the program's or the fix's own words
+    fix: str | None = None  # the fix that did not apply or broke; None if no single one did
+    code: int | None = None  # the signal or exit code that ended it
     step_ms: tuple[float, ...] = ()
     """Steady step times, wall clock, epoch starts included; warm-up, the first rounds of loader
-    workers, compilation, evaluation and checkpoints left out. Their mean is the speed. Empty
-    where there were too few of them, of a trial that is ok all the same for its losses."""
-    steady: int = 0  # how many steps were steady, also where they were too few for `step_ms`
+    workers, compilation, evaluation and checkpoints left out. Their mean is the speed. Empty if
+    there were too few, in a trial that is still ok for its losses."""
+    steady: int = 0  # how many steps were steady, even if too few for `step_ms`
     samples_per_step: float | None = None
-    steps: int = 0  # all steps made, warm-up included
+    steps: int = 0  # all steps, including warm-up
     seconds: float = 0.0  # wall time of the whole process
     compile_s: float | None = None
     peak_memory_bytes: float | None = None
@@ -80,9 +80,9 @@ class Trial(Struct, frozen=True, rename={"request": "ask", "fix": "blame"}):
     energy_j_per_step: float | None = None
     fixes: tuple[FixOutcome, ...] = ()  # what became of each fix
     losses: tuple[float | None, ...] = ()
-    """One a step from the first; bit for bit as the program computed them."""
-    proof: ProofRecord = ProofRecord()  # empty unless the request has `proof`
-    what: str = "training"  # training, inference or batches: what its steps are
+    """One per step, bit for bit as the program computed them."""
+    proof: ProofRecord = ProofRecord()  # empty unless `proof` was requested
+    what: str = "training"  # the kind of its steps: training, inference or batches
     notes: tuple[TrialNote, ...] = ()  # throttling, other processes on the GPU, an unstable series
 
     @property
@@ -96,12 +96,12 @@ class Trial(Struct, frozen=True, rename={"request": "ask", "fix": "blame"}):
 
     @property
     def mean_ms(self) -> float:
-        """Wall time over steps. Only of a trial that is `timed`."""
+        """Wall time over steps; only for a `timed` trial."""
         return sum(self.step_ms) / len(self.step_ms)
 
     @property
     def failure(self) -> str:
-        """Why it is not ok, or not timed, in one line: for progress, errors and the story."""
+        """Why it is not ok, or not timed, in one line for progress, errors and the story."""
         detail = self.detail or ""
         match self.reason:
             case TrialReason.HUNG:
@@ -128,5 +128,5 @@ class Trial(Struct, frozen=True, rename={"request": "ask", "fix": "blame"}):
 
 Trials = Sequence[Trial]
 RunTrial = Callable[[TrialRequest], Trial]
-"""Runs a trial and keeps its record. Raises StepscopeError only for what ends the whole tune: a
-write outside the scratch copy, a full disk; KeyboardInterrupt on a signal to end."""
+"""Runs a trial and returns its record. Raises StepscopeError only if the whole tune must end (a
+write outside the scratch copy, a full disk), KeyboardInterrupt on a termination signal."""

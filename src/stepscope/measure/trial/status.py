@@ -16,7 +16,7 @@ Document = Mapping[str, Any]
 
 
 class TrialEnd(NamedTuple):
-    """As in `Trial`."""
+    """How a trial ended; fields as in `Trial`."""
 
     status: TrialStatus
     reason: TrialReason | None = None
@@ -57,7 +57,7 @@ def classify_trial(
 
 
 def _fix_ended(request: TrialRequest, fix: FixOutcome, status: TrialStatus) -> TrialEnd:
-    """A fix broke the program, ran out of memory or found nothing to change."""
+    """The end if a fix broke the program, ran out of memory or found nothing to change."""
     broke = status is TrialStatus.BROKE
     reason = TrialReason.FIX_BROKE if broke else TrialReason.FIX_NOT_APPLIED
     if fix.reason == EPOCH_TOO_SMALL:
@@ -69,7 +69,7 @@ def _fix_ended(request: TrialRequest, fix: FixOutcome, status: TrialStatus) -> T
 
 
 def _steps_enough(request: TrialRequest, document: Document, steady: int) -> TrialEnd:
-    """Whether a program that ended well made enough steps, unless only losses are wanted."""
+    """Whether a program that succeeded made enough steps, unless only losses are wanted."""
     if stopped := document["run"].get("recording_stopped"):
         return TrialEnd(TrialStatus.FAILED, TrialReason.OBSERVING_STOPPED, stopped)
     if not document["steps"]["count"]:
@@ -85,14 +85,14 @@ def wall_seconds(outcome: Outcome) -> float:
     return (outcome.ended_ns - outcome.started_ns) / 1e9
 
 
-FIRST_S = 1800.0  # for trials of a program of which nothing is known yet
+FIRST_S = 1800.0  # for trials of a program with no trials yet
 _SLACK_S = 60.0
 _TIMES, _LARGER_TIMES = 5.0, 40.0
 _COMPILE_S = 900.0
 
 
 def limit_s(request: TrialRequest, baseline: Trial | None) -> float:
-    """A generous multiple of what the program took unfixed, and time to compile where it may."""
+    """A generous multiple of the baseline's time, plus time to compile if a fix may."""
     if baseline is None:
         return FIRST_S
     fixes = [fix_named(text.partition("=")[0]) for text in request.fixes]

@@ -1,1 +1,1 @@
-"""Whether the program with fixes trains (or infers) the same as without."""
+"""Proves whether the program trains (or infers) the same with the fixes as without."""

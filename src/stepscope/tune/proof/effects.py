@@ -1,5 +1,5 @@
-"""What a set of fixes changes in rounding and in random draws, and the limits that follow for
-losses and gradients."""
+"""How a set of fixes changes rounding and random draws, and the resulting limits for losses and
+gradients."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,21 +12,21 @@ from stepscope.record.fix import OTHER_TARGET, Applied, DataChange, FixKind
 
 @dataclass(frozen=True, slots=True)
 class RoundingLimits:
-    """What a change of rounding is allowed. Shares are of the value itself."""
+    """What a change of rounding may do. Shares are relative to the value."""
 
     first_loss: float
-    """The loss of the first step, as a share; more where the control moves it by more."""
-    first_norm: float  # the norm of a gradient, as a share; likewise
-    growth: float  # how many times the control's divergence a variant's may be
-    floor: float  # the divergence, as a share of the loss, below which the control is not believed
+    """Of the first step's loss, as a share; more if the control moves it by more."""
+    first_norm: float  # of a gradient's norm, as a share; likewise
+    growth: float  # of a variant's divergence, in multiples of the control's
+    floor: float  # minimum divergence, as a share of the loss: a smaller control's is not trusted
 
 
 _UNIT: Final = {"float32": 2.0**-24, "tfloat32": 2.0**-11, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 
 
 def rounding_limits(dtype: str) -> RoundingLimits:
-    """In float32 sums are taken in another order: an error of many units, and still a tiny one.
-    Coarser ones round what goes into products and sum in float32: a few units."""
+    """In float32, sums run in another order: an error of many units, but still tiny. Coarser dtypes
+    round the inputs of products and sum in float32: a few units."""
     unit = _UNIT[dtype]
     if dtype == "float32":
         return RoundingLimits(1024 * unit, 4096 * unit, growth=64.0, floor=16 * unit)
@@ -34,8 +34,8 @@ def rounding_limits(dtype: str) -> RoundingLimits:
 
 
 def early_limits(dtype: str) -> RoundingLimits:
-    """What is so far out that one seed suffices. In float32 a single activation that falls on the
-    other side of zero makes a seed's divergence jump: 256 times the control's was seen."""
+    """Limits so wide that exceeding them in one seed suffices. In float32 a single activation that
+    crosses zero makes a seed's divergence jump: 256 times the control's was seen."""
     limit = rounding_limits(dtype)
     growth = limit.growth * (16 if dtype == "float32" else 4)
     return RoundingLimits(2 * limit.first_loss, 2 * limit.first_norm, growth, limit.floor)
@@ -49,15 +49,14 @@ def coarsest_rounding(fixes: Iterable[str], own: str = "float32") -> str:
 
 
 def observed_kind(trial: Trial) -> FixKind:
-    """The least exact kind that a trial's fixes turned out to be of."""
+    """The least exact kind that a trial's fixes turned out to be."""
     kinds = [outcome.kind for outcome in trial.fixes if outcome.kind]
     return max(kinds, key=[*FixKind].index, default=FixKind.EXACT)
 
 
 def changes_draws(trial: Trial) -> bool:
-    """Whether a fix reported that batches have other random draws, another order or other samples.
-    A journal from before records were typed does not say: a fix that was less exact than it usually
-    is counts there."""
+    """Whether a fix reported other random draws, another order or other samples in batches. An
+    older journal does not say: there, a fix less exact than usual counts."""
     return any(
         outcome.kind == FixKind.NUMERIC
         and any(_varies(outcome.name, one) for one in outcome.applied)
@@ -72,12 +71,12 @@ def _varies(name: str, one: Applied) -> bool:
 
 
 def same_batches(base: Trial, variant: Trial) -> bool:
-    """Whether all the batches of two trials with held draws were alike, as far as both went."""
+    """Whether two trials with draws per batch had equal batches, as far as both went."""
     ours, theirs = (trial.proof.batches for trial in (base, variant))
     known = min(len(ours), len(theirs))
     return known > 0 and None not in ours[:known] and ours[:known] == theirs[:known]
 
 
 def may_change_draws(fixes: Iterable[str]) -> bool:
-    """Whether some fix runs the model's own random draws, as of dropout, in another way."""
+    """Whether some fix makes the model's own random draws, as in dropout, differently."""
     return any(fix_named(fix.partition("=")[0]).redraws_model for fix in fixes)

@@ -12,14 +12,14 @@ from stepscope.stats.series import Floats
 from stepscope.tune.proof.effects import RoundingLimits
 from stepscope.tune.proof.loss_statistics import rms
 
-_TIMES: Final = 8.0  # what the control shows: rounding once is less than rounding everywhere
+_TIMES: Final = 8.0  # times the control's: rounding once is less than rounding everywhere
 _NORM_MARGIN: Final = 0.25
 _RATES: Final = 2.0**-22  # as a share: a fix may keep the learning rate in float32
 
 
 @dataclass(frozen=True, slots=True)
 class FirstStepCheck:
-    """A difference of the first steps as a share, and what it may be."""
+    """A relative difference in the first steps, and its limit."""
 
     value: float
     limit: float
@@ -32,7 +32,8 @@ class FirstStepCheck:
 def check_first_loss(
     base: Floats, control: Floats | None, variant: Floats, limit: RoundingLimits
 ) -> FirstStepCheck:
-    """The usual difference over seeds; the limit is the dtype's or what the control needs."""
+    """The median difference over seeds; the limit is the dtype's, or more if the control needs
+    it."""
     size = np.maximum(np.abs(base[:, 0]), np.finfo(np.float64).tiny)
     shown = 0.0 if control is None else rms((control[:, 0] - base[:, 0]) / size)
     value = float(np.median(np.abs(variant[:, 0] - base[:, 0]) / size))
@@ -42,8 +43,8 @@ def check_first_loss(
 def check_norms(
     base: Trials, control: Trials, variant: Trials, limit: RoundingLimits
 ) -> list[FirstStepCheck]:
-    """One for each of the first steps whose gradients' norm is known in all trials. Trials are of
-    the same seeds in the same order; without controls `control` is empty."""
+    """One check for each first step whose gradient norm is known in all trials. Trials have the
+    same seeds in the same order; `control` may be empty."""
     ours, theirs, checks = (_norms(side) for side in (base, variant, control))
     found: list[FirstStepCheck] = []
     shown = 0.0
@@ -57,8 +58,8 @@ def check_norms(
 
 
 def norm_shift(base: Trials, variant: Trials) -> float | None:
-    """By how much the variant's gradients clearly differ in size, as a share, where batches are
-    not the same and only seeds tell the spread; None: not clearly by a quarter."""
+    """How much the variant's gradients clearly differ in size, as a share, if batches differ and
+    only seeds show the spread; None: not clearly by a quarter."""
     ours, theirs = _norms(base), _norms(variant)
     steps = min(ours.shape[1], theirs.shape[1])
     if steps == 0 or len(ours) < 2 or not (ours > 0).all() or not (theirs > 0).all():
@@ -70,7 +71,7 @@ def norm_shift(base: Trials, variant: Trials) -> float | None:
 
 
 def first_other_rate(base: Trial, variant: Trial) -> int | None:
-    """The first step, from 1, that another learning rate was shown for; None: none was."""
+    """The first step, from 1, with another learning rate, or None."""
     pairs = zip(base.proof.rates, variant.proof.rates, strict=False)
     for step, (ours, theirs) in enumerate(pairs, start=1):
         if ours is None or theirs is None:
@@ -81,9 +82,9 @@ def first_other_rate(base: Trial, variant: Trial) -> int | None:
 
 
 def update_size(base: Trials) -> float | None:
-    """What an update changes the loss of its batch by, at the least; None: not known. The highest
-    rate times the gradient's squared norm (plain descent) or its norm (steps of a fixed size),
-    whichever is less."""
+    """The least an update changes the loss of its batch; None: unknown. The highest rate times the
+    gradient's squared norm (plain descent) or its norm (steps of a fixed size), whichever is
+    less."""
     rates = [rate for trial in base for rate in trial.proof.rates if rate is not None]
     known = _norms(base)
     if not rates or not known.size:
@@ -93,8 +94,8 @@ def update_size(base: Trials) -> float | None:
 
 
 def _norms(trials: Trials) -> Floats:
-    """Of the first steps that all have a finite one of: an overflow under a loss scale leaves none,
-    and its step is left out, which losses tell."""
+    """Gradient norms of the first steps where all trials have a finite one: an overflow under loss
+    scaling has none and skips its step, which losses show."""
     rows = [trial.proof.grad_norms for trial in trials]
     steps = min((len(row) for row in rows), default=0)
     table = np.array([row[:steps] for row in rows], dtype=np.float64).reshape(len(rows), steps)

@@ -1,4 +1,4 @@
-"""The judgement on a variant: losses and what the trials ended with equal bit for bit or within
+"""Judges a variant: whether losses and the trials' final states are equal bit for bit or within
 rounding, or an inference program's outputs."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from stepscope.record.errors import BrokenRun
 from stepscope.record.fix import TrainingChange
 from stepscope.record.proof import Because, Proof, ProofReason, ProofState
 from stepscope.tune.proof.effects import RoundingLimits, early_limits, rounding_limits
-from stepscope.tune.proof.endings import EndComparison, Endings
+from stepscope.tune.proof.final_states import EndComparison, FinalStates
 from stepscope.tune.proof.first_steps import (
     check_first_loss,
     check_norms,
@@ -35,7 +35,7 @@ from stepscope.tune.proof.loss_statistics import (
 
 
 def not_proven(reason: ProofReason, **more: Any) -> Proof:
-    """Nothing could be compared; `more` are fields of `Because`."""
+    """A proof without a comparison; `more` are fields of `Because`."""
     return Proof(ProofState.NOT_PROVEN, Because(reason, **more))
 
 
@@ -46,7 +46,7 @@ def training_changes(fixes: Iterable[str]) -> tuple[TrainingChange, ...]:
 
 
 def _followed(steps_of: Callable[[ProofRecord], Sequence[int]]) -> Callable[[Trial], bool]:
-    """Whether an event occurred after some step that another step followed."""
+    """Tests whether an event occurred after a step that another step followed."""
     return lambda trial: any(0 < step < trial.steps for step in steps_of(trial.proof))
 
 
@@ -62,7 +62,7 @@ EVENTS: Final[dict[str, Callable[[Trial], bool]]] = {
 
 
 def coverage(trials: Trials) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What happened in all of these trials, and what in none or not in all."""
+    """Events that happened in all of these trials, and those that did not."""
     covered = tuple(name for name, had in EVENTS.items() if trials and all(map(had, trials)))
     return covered, tuple(name for name in EVENTS if name not in covered)
 
@@ -79,12 +79,12 @@ def judge_numeric(
     *,
     draws: bool = False,
     more: bool = False,
-    endings: Endings | None = None,
+    final_states: FinalStates | None = None,
 ) -> Proof:
-    """Trials are paired by seed; `dtype` is the coarsest arithmetic, and what the control's
-    weights were rounded to. With `draws` random numbers differ too: steps cannot be held against
-    each other, so the means over steps and seeds are, and there is no control. `more` seeds are
-    to come: only what is far out is called different yet. `endings` tells how trials ended."""
+    """Trials are paired by seed; `dtype` is the coarsest arithmetic, to which the control's weights
+    were rounded. With `draws` random numbers differ too: means over steps and seeds are compared
+    instead of steps, without a control. `more`: further seeds follow, so only gross differences
+    count yet. `final_states` reads how trials ended."""
     side = pair_losses(base, () if draws else control, variant)
     if not side.seeds:
         return not_proven(ProofReason.NO_SEED)
@@ -114,8 +114,8 @@ def judge_numeric(
     if reason is None:
         state, reason = _judge_means(side, limit, update_size(ours), numbers)
     end = EndComparison()
-    if state is not ProofState.DIFFERS and not more and endings is not None:
-        end = endings.compare_numeric(ours, checks, theirs, limit, dtype)
+    if state is not ProofState.DIFFERS and not more and final_states is not None:
+        end = final_states.compare_numeric(ours, checks, theirs, limit, dtype)
         if end.because is not None:
             state, reason = ProofState.DIFFERS, end.because
     used = [*ours, *theirs, *checks]
@@ -146,7 +146,7 @@ def _proof(
 
 
 def _unlike_runs(side: PairedLosses, base: Trials, variant: Trials) -> Because | None:
-    """Another learning rate or length in some seed, or losses that are no numbers."""
+    """Another learning rate or length in some seed, or losses that are NaN."""
     for ours, theirs in zip(base, variant, strict=True):
         if step := first_other_rate(ours, theirs):
             return Because(ProofReason.OTHER_RATE, step=step)
@@ -184,8 +184,8 @@ def _unlike_losses(
 def _judge_means(
     side: PairedLosses, limit: RoundingLimits, update: float | None, numbers: dict[str, Any]
 ) -> tuple[ProofState, Because | None]:
-    """The state, and for all but `matches` the reason. What it rests on goes into `numbers`.
-    `update`: see `below_one_update`."""
+    """The state and, unless it `matches`, the reason. Adds its evidence to `numbers`. `update`: see
+    `below_one_update`."""
 
     def finite(value: float) -> float | None:
         return value if isfinite(value) else None
@@ -223,15 +223,15 @@ def judge_exact(
     dtype: str = "float32",
     *,
     more: bool = False,
-    endings: Endings | None = None,
+    final_states: FinalStates | None = None,
 ) -> Proof:
-    """Every trial of the variant against those of the baseline with its seed.
+    """Compares every trial of the variant with the baseline's of its seed.
 
-    A baseline that does not repeat itself, as on a GPU that adds in any order, cannot be asked
-    of bits: then the variant is judged as a change of rounding (to `dtype`, the program's own),
-    the baseline's second trials being the control. With one trial of a seed that stays open.
-    `more` seeds are to come. `endings` tells how trials ended; what of it the baseline does not
-    repeat is not compared.
+    If the baseline itself does not repeat bit for bit, as on a GPU that adds in any order, the
+    variant is judged as a change of rounding (to `dtype`, the program's own), with the baseline's
+    second trials as control; with one baseline trial per seed that stays open. `more`: further
+    seeds follow. `final_states` reads how trials ended; parts the baseline does not repeat are not
+    compared.
     """
     ours, theirs = _by_seed(base), _by_seed(variant)
     seeds = [seed for seed in ours if seed in theirs]
@@ -245,8 +245,8 @@ def judge_exact(
     found = next((why for a, b in pairs if (why := _first_difference(a, b))), None)
     repeats = [(ours[seed][0], again) for seed in seeds for again in ours[seed][1:]]
     end = EndComparison()
-    if found is None and endings is not None:
-        end = endings.compare_exact(pairs, repeats)
+    if found is None and final_states is not None:
+        end = final_states.compare_exact(pairs, repeats)
         found = end.because
     if found is None:
         state = ProofState.IDENTICAL
@@ -256,13 +256,13 @@ def judge_exact(
         state = ProofState.DIFFERS
     else:
         first, again = [a for a, _ in repeats], [b for _, b in repeats]
-        return judge_numeric(first, again, variant, dtype, more=more, endings=endings)
+        return judge_numeric(first, again, variant, dtype, more=more, final_states=final_states)
     proof = _proof(state, found, steps, len(seeds), used, used, end)
     return replace(proof, baseline_repeats=state is not ProofState.UNCLEAR)
 
 
 def _first_difference(base: Trial, variant: Trial) -> Because | None:
-    """How two trials with one seed differ first, however little; None: in nothing."""
+    """The first difference between two trials of one seed, however small, or None."""
     if step := first_other_rate(base, variant):
         return Because(ProofReason.OTHER_RATE, step=step)
     for step, (ours, theirs) in enumerate(zip(base.losses, variant.losses, strict=False), start=1):
@@ -284,13 +284,13 @@ Outputs = Mapping[str, Any]
 """Arrays by name: `values_0`, … (some values of each call's output), `top1_0`, … (the index of
 the largest along the last dimension)."""
 
-_AGREE: Final = 0.98  # of top-1: outputs of nearly the same size may change places
-_TIMES: Final = 4.0  # the control's error: rounding once is less than rounding everywhere
-_FAR: Final = 4.0  # times the limit: no rounding explains it
+_AGREE: Final = 0.98  # of top-1: nearly equal outputs may swap places
+_TIMES: Final = 4.0  # times the control's error: rounding once is less than rounding everywhere
+_FAR: Final = 4.0  # times the limit: rounding cannot explain it
 
 
 def read_outputs(folder: Path) -> Outputs:
-    """What the trial of this run folder kept. Raises BrokenRun."""
+    """The outputs kept in this run folder. Raises BrokenRun."""
     path = folder / "outputs.npz"
     try:
         with np.load(path, allow_pickle=False) as kept:
@@ -307,9 +307,9 @@ def judge_outputs(
     control: Outputs | None = None,
     exact: bool = False,
 ) -> Proof:
-    """Relative error over all values of a call, the worst call's, and agreement of top-1. `control`
-    are outputs of weights rounded once: errors like theirs are allowed. `exact`: another rounding
-    is not expected, so that a single bit counts."""
+    """Judges the worst call's relative error, and top-1 agreement. `control` are outputs with
+    weights rounded once: errors like theirs are allowed. `exact`: no other rounding is expected, so
+    a single bit counts."""
     calls = [name for name in base if name.startswith("values_") and name in variant]
     if not calls:
         return not_proven(ProofReason.NO_OUTPUTS)
@@ -339,7 +339,7 @@ def judge_outputs(
 
 
 def _error(base: Any, variant: Any) -> float:
-    """The norm of the difference over that of the baseline's; infinite where one is no number."""
+    """The norm of the difference over the baseline's norm; infinite if a value is NaN."""
     ours, theirs = np.asarray(base, np.float64), np.asarray(variant, np.float64)
     if not np.array_equal(np.isfinite(ours), np.isfinite(theirs)):
         return float("inf")

@@ -1,10 +1,10 @@
-"""Statistics on paired losses, a row per seed and a column per step: divergence, learning pace, and
-the tail.
+"""Statistics on paired losses, one row per seed and one column per step: divergence, learning pace,
+and the tail.
 
-Training is chaotic: the smallest change grows. What counts is whether the variant diverges
-further than a control that was rounded once, in all seeds alike. A smaller learning rate, a
-dropped step or a gradient clipped otherwise runs through the same loss curve at another pace:
-paired differences are held against the shape that a slower pace would give them.
+Training is chaotic: the smallest change grows. What counts is whether the variant diverges further
+than a control that was rounded once, in all seeds alike. A smaller learning rate, a dropped step or
+different gradient clipping follows the same loss curve at another pace: paired differences are
+compared with the shape that a slower pace would give them.
 """
 
 from collections.abc import Sequence
@@ -22,14 +22,14 @@ from stepscope.tune.proof.effects import RoundingLimits
 
 @dataclass(frozen=True, slots=True)
 class PairedLosses:
-    """Of the same seeds in the same order, for the steps whose losses all of them know. Base and
-    control are finite numbers; the variant's may be infinite or none."""
+    """Losses of the same seeds in the same order, for the steps with losses in all of them. Base
+    and control are finite; the variant's may be infinite or NaN."""
 
     seeds: tuple[int, ...]
-    steps: tuple[int, ...]  # from 1: which step each column is
-    made: int  # steps that both base and variant made, with a known loss or without
+    steps: tuple[int, ...]  # the step of each column, from 1
+    made: int  # steps that both base and variant made, with or without a known loss
     base: Floats
-    control: Floats | None  # None where there is none for every seed
+    control: Floats | None  # None unless every seed has one
     variant: Floats
 
 
@@ -76,25 +76,25 @@ def _first(trials: Trials) -> dict[int, Trial]:
 
 _FEWEST_CURVE_STEPS: Final = 10  # steps
 _FIRST: Final = 5  # steps between the first two knots: losses fall fastest at first
-_PARTS: Final = 6  # no two knots are further apart than this part of all steps
+_PARTS: Final = 6  # the most distance between knots, as a share of all steps
 
 
 @dataclass(frozen=True, slots=True)
 class LossCurve:
-    """Straight lines between knots, never rising."""
+    """A piecewise linear, non-increasing curve."""
 
-    values: Floats  # one a step
-    errors: Floats  # the standard error of each
+    values: Floats  # one per step
+    errors: Floats  # their standard errors
 
     def fall(self, steps: int) -> float:
-        """How much the loss falls over the first steps, in standard errors of that."""
+        """How much the loss falls over the first steps, in standard errors."""
         error = hypot(float(self.errors[0]), float(self.errors[steps - 1]))
         fallen = float(self.values[0] - self.values[steps - 1])
         return fallen / error if error else (np.inf if fallen else 0.0)
 
 
 def fit_curve(losses: Floats) -> LossCurve | None:
-    """Fitted by least squares; None of too few steps."""
+    """A loss curve fitted by least squares; None for too few steps."""
     steps = len(losses)
     if steps < _FEWEST_CURVE_STEPS:
         return None
@@ -116,7 +116,7 @@ def fit_curve(losses: Floats) -> LossCurve | None:
 
 
 def _never_rising(values: Floats) -> Floats:
-    """The nearest series that does not: neighbours that rise are put together."""
+    """The nearest non-increasing series: rising neighbours are pooled."""
     means: list[float] = []
     counts: list[int] = []
     for value in values:
@@ -131,21 +131,22 @@ def _never_rising(values: Floats) -> Floats:
     return np.repeat(means, counts)
 
 
-_BLOCK: Final = 5  # steps whose divergence is looked at together
+_BLOCK: Final = 5  # steps whose divergence is pooled
 
 
 def worst_divergence(
     base: Floats, control: Floats, variant: Floats, limit: RoundingLimits
 ) -> tuple[float, int]:
-    """Where the variant went furthest beyond the control: its divergence over the control's, and
-    the last column of that block of steps. All are finite; the first step is judged apart."""
+    """Where the variant diverges furthest beyond the control: its divergence over the control's,
+    and the last column of that block of steps. All are finite; the first step is judged
+    separately."""
     floor = max(limit.floor * float(np.abs(base).mean()), np.finfo(np.float64).tiny)
     blocks = [slice(at, at + _BLOCK) for at in range(1, base.shape[1], _BLOCK)]
     shown = np.array([max(floor, rms((control - base)[:, block])) for block in blocks])
-    # The geometric mean: one seed that runs away, or one wild step, is not a change in all.
+    # The geometric mean: one runaway seed or wild step is not a change in all.
     logs = np.log(np.abs(variant - base) + floor / 8)
     gone = np.exp([np.mean(logs[:, block]) for block in blocks])
-    # What one rounding makes dies away where training settles; that of every step does not.
+    # A single rounding's effect fades as training settles; one in every step does not.
     ratios = gone / np.maximum.accumulate(shown)
     place = int(np.argmax(ratios))
     return float(ratios[place]), min(base.shape[1] - 1, (place + 1) * _BLOCK)
@@ -153,12 +154,12 @@ def worst_divergence(
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The variant less the baseline, paired by seed, with a 95% interval."""
+    """Variant minus baseline, paired by seed, with a 95% interval."""
 
     value: float
     low: float
     high: float
-    margin: float  # the difference that counts as none
+    margin: float  # the largest difference that counts as none
 
     @property
     def within(self) -> bool:
@@ -170,8 +171,8 @@ class Difference:
 
 
 def _interval(own: Floats, shown: Floats | None) -> tuple[float, float, float]:
-    """The mean over seeds, and its interval, without bound where nothing tells a spread. The
-    control's true mean is none: each of its seeds is a degree of freedom."""
+    """The mean over seeds and its interval, unbounded if the spread is unknown. The control's true
+    mean is zero, so each of its seeds is a degree of freedom."""
     value = float(own.mean())
     squares, degrees = float(((own - value) ** 2).sum()), len(own) - 1
     if shown is not None:
@@ -180,22 +181,22 @@ def _interval(own: Floats, shown: Floats | None) -> tuple[float, float, float]:
     return value, value - reach, value + reach
 
 
-PACE_MARGIN: Final = 0.03  # of the pace: a third of what a learning rate times 0.9 changes
-_SHARES: Final = (1.0, 0.5, 0.25, 0.125)  # of the steps: chaos has not set in early on
-_PACE: Final = 0.1  # the change of pace the shape is made with
-_CLEAR: Final = 5.0  # standard errors the loss must have fallen by: noise is not taken for a shape
+PACE_MARGIN: Final = 0.03  # of the pace: a third of the change from a learning rate times 0.9
+_SHARES: Final = (1.0, 0.5, 0.25, 0.125)  # of the steps: early on, before chaos sets in
+_PACE: Final = 0.1  # the change of pace behind the shape
+_CLEAR: Final = 5.0  # standard errors the loss must fall by, so that noise is not taken for a shape
 
 
 @dataclass(frozen=True, slots=True)
 class LearningPace(Difference):
-    """Of the pace, as a share; -0.1: slower."""
+    """A change of the pace, as a share; -0.1: slower."""
 
-    steps: int  # from the first on, over which it was taken
+    steps: int  # how many steps, from the first, it covers
 
 
 def learning_paces(base: Floats, control: Floats | None, variant: Floats) -> list[LearningPace]:
-    """Over all steps and over the first ones only. Empty where the losses do not fall clearly. Rows
-    are seeds, columns steps. Without a control the seeds alone tell the spread."""
+    """Over all steps and over the first ones only; empty if losses do not clearly fall. Rows are
+    seeds, columns steps. Without a control only the seeds show the spread."""
     known = fit_curve(base.mean(axis=0))
     if known is None:
         return []
@@ -205,7 +206,7 @@ def learning_paces(base: Floats, control: Floats | None, variant: Floats) -> lis
     ends = sorted({max(_FEWEST_CURVE_STEPS, int(total * share)) for share in _SHARES}, reverse=True)
     found = []
     for end in (end for end in ends if known.fall(end) > _CLEAR):
-        # How much of the pace explains each seed's differences; more loss: a slower one.
+        # The change of pace that explains each seed's differences; more loss: slower.
         explain = -shape[:end] / float(shape[:end] @ shape[:end])
         shown = None if control is None else (control - base)[:, :end] @ explain
         own = (variant - base)[:, :end] @ explain
@@ -214,24 +215,24 @@ def learning_paces(base: Floats, control: Floats | None, variant: Floats) -> lis
 
 
 def below_one_update(base: Floats, variant: Floats, update: float | None) -> bool:
-    """Whether differences are so small throughout that no change of the updates can hide in them.
-    `update` is what one update changes the loss by, in its own batch; in others it may be far less.
-    None: not known."""
+    """Whether differences are too small throughout to hide a change of the updates. `update` is how
+    much one update changes the loss of its own batch; in others it may be far less. None:
+    unknown."""
     return update is not None and bool(np.abs(variant - base).max() < _PACE / 10 * update)
 
 
 _SHARE: Final = 4  # the last quarter of the steps
 _TIMES_CONTROL: Final = 4.0
 _TIMES_SEEDS: Final = 0.5
-_OF_FALL: Final = 0.002  # of what the loss has come down by: near nothing, shares of it are noise
+_OF_FALL: Final = 0.002  # of the loss's fall: shares of a loss near zero are noise
 
 
 def tail_difference(
     base: Floats, control: Floats | None, variant: Floats, limit: RoundingLimits
 ) -> Difference:
-    """Of the mean loss over the last steps. Rows are seeds, columns steps. The margin is a few of
-    the control's, half of what seeds differ by, or two thousandths of the loss's fall, whichever is
-    most."""
+    """The difference of the mean loss over the last steps. Rows are seeds, columns steps. The
+    margin is a few times the control's, half the spread of seeds, or two thousandths of the loss's
+    fall, whichever is largest."""
     length = max(1, base.shape[1] // _SHARE)
     start = base.shape[1] - length
     means = base[:, start:].mean(axis=1)

@@ -1,5 +1,4 @@
-"""One proof, seed by seed: the trials it needs, those already made first. It stops early only to
-reject."""
+"""One proof, seed by seed, reusing trials already made. It stops early only to reject."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +8,7 @@ from typing import Final
 from msgspec.structs import replace as replace_fields
 
 from stepscope.fixes.base import FixKind
-from stepscope.measure.trial.ending import Ending
+from stepscope.measure.trial.final_state import FinalState
 from stepscope.measure.trial.record import RunTrial, Trial, TrialRequest, Trials
 from stepscope.record.kinds import EndPart
 from stepscope.record.proof import Because, Proof, ProofReason, ProofState
@@ -21,7 +20,7 @@ from stepscope.tune.proof.effects import (
     observed_kind,
     same_batches,
 )
-from stepscope.tune.proof.endings import Endings
+from stepscope.tune.proof.final_states import FinalStates
 from stepscope.tune.proof.judge import (
     Outputs,
     judge_exact,
@@ -33,7 +32,7 @@ from stepscope.tune.proof.judge import (
 
 
 class _ProofEnded(Exception):  # noqa: N818
-    """A trial that leaves nothing to compare: what is to be said of it."""
+    """A trial left nothing to compare; carries the resulting proof."""
 
     def __init__(self, proof: Proof, trial: Trial) -> None:
         super().__init__()
@@ -41,8 +40,8 @@ class _ProofEnded(Exception):  # noqa: N818
 
 
 class _ReusedTrials:
-    """Answers equal requests by known trials, shorter ones by the first steps of the shortest that
-    has enough: only a trial that ends there tells how it ended."""
+    """Answers equal requests with known trials, and shorter ones with the first steps of the
+    shortest sufficient trial: only a trial that ends there shows a final state."""
 
     def __init__(self, run: RunTrial, known: Trials) -> None:
         self._run = run
@@ -71,15 +70,15 @@ class _ReusedTrials:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """What is proven against what. Its trials raise _ProofEnded where they fail."""
+    """The two sides of a proof. Its trials raise _ProofEnded if they fail."""
 
     trials: _ReusedTrials
     request: TrialRequest  # the baseline's, with seed 0
     fixes: tuple[str, ...]
-    endings: Endings
+    final_states: FinalStates
 
     def with_draws_per_batch(self) -> "_Case":
-        """The same with random draws that follow from each batch."""
+        """The same case with random draws that depend on each batch alone."""
         return replace(self, request=replace_fields(self.request, draws_per_batch=True))
 
     def base(self, seed: int = 0, perturb: str | None = None) -> Trial:
@@ -98,13 +97,13 @@ class _Case:
         return trial
 
 
-_MORE: Final = 2  # seeds where there is no control, and only seeds tell the spread
+_MORE: Final = 2  # seeds without a control, when only seeds show the spread
 
 
 def _prove_exact(case: _Case, first: Trial, other: Trial, seeds: int, own: str) -> Proof:
-    """Two trials where bits agree; a third where not, which shows whether the baseline repeats."""
-    ours, theirs, endings = [first], [other], case.endings
-    proof = judge_exact(ours, theirs, own, endings=endings)
+    """Two trials if bits agree; otherwise a third, which shows whether the baseline repeats."""
+    ours, theirs, final_states = [first], [other], case.final_states
+    proof = judge_exact(ours, theirs, own, final_states=final_states)
     if proof.state is not ProofState.UNCLEAR:
         return proof
     for seed in range(seeds):
@@ -112,20 +111,20 @@ def _prove_exact(case: _Case, first: Trial, other: Trial, seeds: int, own: str) 
             ours.append(case.base(seed))
             theirs.append(case.variant(seed))
         ours.append(case.base(seed))
-        proof = judge_exact(ours, theirs, own, more=seed + 1 < seeds, endings=endings)
+        proof = judge_exact(ours, theirs, own, more=seed + 1 < seeds, final_states=final_states)
         if proof.state in (ProofState.DIFFERS, ProofState.IDENTICAL):
             break
     return proof
 
 
 def _prove_numeric(case: _Case, first: Trial, other: Trial, seeds: int, dtype: str) -> Proof:
-    """The baseline, the variant and the control of each seed; two trials where bits agree. What
-    makes other random draws for its batches is run with draws held to them, so that steps can be
-    paired; where its batches differ even so, means must do."""
-    endings = case.endings.tensors_only()
-    proof = judge_exact([first], [other], endings=endings)
+    """The baseline, variant and control of each seed; two trials if bits agree. A variant that
+    changes batches' random draws runs with draws per batch, so that steps can be paired; if its
+    batches still differ, means are compared."""
+    final_states = case.final_states.tensors_only()
+    proof = judge_exact([first], [other], final_states=final_states)
     if proof.because is not None and proof.because.part in (EndPart.FILES, EndPart.OUTPUT):
-        proof = judge_exact([first, case.base()], [other], endings=endings)
+        proof = judge_exact([first, case.base()], [other], final_states=final_states)
         if proof.state is ProofState.DIFFERS:
             return proof
     if proof.state is not ProofState.IDENTICAL and changes_draws(other):
@@ -147,13 +146,15 @@ def _paired(case: _Case, first: Trial, other: Trial, seeds: int, dtype: str) -> 
             theirs.append(case.variant(seed))
         checks.append(case.base(seed, perturb=dtype))
         more = seed + 1 < seeds
-        proof = judge_numeric(ours, checks, theirs, dtype, more=more, endings=case.endings)
+        proof = judge_numeric(
+            ours, checks, theirs, dtype, more=more, final_states=case.final_states
+        )
         if proof.state is ProofState.DIFFERS:
             break
     if proof.state is not ProofState.DIFFERS or not may_change_draws(case.fixes):
         return proof
     means = _by_means(case, ours, theirs, seeds, dtype)
-    # Nobody said that the program draws random numbers: agreement is not enough then.
+    # It is unknown whether the program draws random numbers, so agreement is not enough.
     if means.state is not ProofState.MATCHES:
         return means
     because = Because(ProofReason.OTHER_DRAWS)
@@ -161,9 +162,9 @@ def _paired(case: _Case, first: Trial, other: Trial, seeds: int, dtype: str) -> 
 
 
 def _by_means(case: _Case, ours: list[Trial], theirs: list[Trial], seeds: int, dtype: str) -> Proof:
-    """Of what draws other random numbers: no step can be paired, so more seeds and no control. One
-    seed only is asked for where the proof of a whole ladder is still to come."""
-    judge = partial(judge_numeric, dtype=dtype, draws=True, endings=case.endings)
+    """For other random draws: steps cannot be paired, so more seeds and no control. One seed
+    suffices if the proof of a whole ladder follows."""
+    judge = partial(judge_numeric, dtype=dtype, draws=True, final_states=case.final_states)
     proof = judge(ours, (), theirs)
     for seed in range(len(ours), seeds + _MORE if seeds > 1 else 1):
         ours.append(case.base(seed))
@@ -182,8 +183,8 @@ def _prove_outputs(
     dtype: str,
     exact: bool,
 ) -> Proof:
-    """Two trials; a control where outputs are further apart than the dtype alone explains, and for
-    exact fixes a third where they print or save something else."""
+    """Two trials, plus a control if outputs differ by more than the dtype explains, and for exact
+    fixes a third trial if they print or save something else."""
     if outputs is None or not (first.proof.outputs and other.proof.outputs):
         return not_proven(ProofReason.NO_OUTPUTS)
     ours, theirs, used = outputs(first), outputs(other), [first.number, other.number]
@@ -194,11 +195,11 @@ def _prove_outputs(
         if check.proof.outputs:
             proof = judge_outputs(ours, theirs, dtype, control=outputs(check))
     if exact and proof.state is ProofState.IDENTICAL:
-        end = case.endings.compare_exact([(first, other)], [])
+        end = case.final_states.compare_exact([(first, other)], [])
         if end.because is not None:
             again = case.base()
             used.append(again.number)
-            end = case.endings.compare_exact([(first, other)], [(first, again)])
+            end = case.final_states.compare_exact([(first, other)], [(first, again)])
         state = proof.state if end.because is None else ProofState.DIFFERS
         proof = replace_fields(proof, state=state, because=end.because, ends=end.compared)
     return replace_fields(proof, trials=tuple(used))
@@ -218,21 +219,20 @@ def prove(
     known: Trials = (),
     own: str = "float32",
     outputs: Callable[[Trial], Outputs] | None = None,
-    endings: Callable[[Trial], Ending] | None = None,
+    final_states: Callable[[Trial], FinalState] | None = None,
 ) -> Proof:
-    """Whether the program with `fixes` does what it does with `base_fixes` alone.
+    """Whether the program does the same with `fixes` as with `base_fixes` alone.
 
-    `kind` is the least exact of the fixes; what the trials say of themselves counts if it is less
-    so. `known` are trials made before, used in place of equal requests. `own` is the coarsest
-    arithmetic of the program itself. `outputs` reads what an inference trial kept, `endings` what
-    any trial ended with.
+    `kind` is the least exact of the fixes; what trials report counts if it is less exact. `known`
+    are earlier trials, reused for equal requests. `own` is the program's own coarsest arithmetic.
+    `outputs` reads what an inference trial kept, `final_states` how any trial ended.
     """
     changes = Proof(ProofState.CHANGES, changes=training_changes(fixes))
     if kind == FixKind.SEMANTIC:
         return changes
     request = TrialRequest(tuple(base_fixes), steps=steps, proof=True)
     repeated = [one for one in known if one.request.fixes == request.fixes]
-    ends = Endings() if endings is None else Endings(endings, repeated)
+    ends = FinalStates() if final_states is None else FinalStates(final_states, repeated)
     case = _Case(_ReusedTrials(run, known), request, tuple(fixes), ends)
     if seeds > 1 and any(changes_draws(one) for one in known if one.request.fixes == case.fixes):
         case = case.with_draws_per_batch()

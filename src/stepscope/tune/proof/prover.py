@@ -1,5 +1,5 @@
-"""The proofs of a tune: of each rung as it comes and of the whole ladder at the end, with as many
-steps and seeds as the budget allows."""
+"""The proofs of a tune: each new rung, and the whole ladder at the end, with as many steps and
+seeds as the budget allows."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from stepscope.measure.trial.ending import Ending, read_ending
+from stepscope.measure.trial.final_state import FinalState, read_final_state
 from stepscope.measure.trial.pool import CONFIRM_PAIRS, Budget, Fixes, TrialPool
 from stepscope.measure.trial.record import ROUNDING_DTYPES, Trial, TrialRequest, Trials
 from stepscope.record.proof import Proof, ProofState
@@ -22,20 +22,20 @@ from stepscope.tune.search.ladder import Ladder, Rung
 
 FEWEST: Final = 30
 USUAL: Final = 100
-_MOST: Final = 400  # without an epoch's end in reach more steps show nothing else
+_MOST: Final = 400  # if no epoch end is in reach, more steps show nothing new
 _BEYOND: Final = 20  # steps of the second epoch
 PER_SEED: Final = 3  # trials: baseline, control and variant
 
 
 def proof_seeds(baseline: Trial, budget_s: float, seeds: int) -> int:
-    """So many, or fewer where the budget does not hold the fewest steps of each; at least one."""
+    """`seeds`, or fewer if the budget does not allow the fewest steps of each; at least one."""
     step_s, start_s = _costs(baseline)
     return max(1, min(seeds, int(budget_s / PER_SEED / (start_s + FEWEST * step_s))))
 
 
 def proof_steps(baseline: Trial, epoch: int | None, budget_s: float, seeds: int) -> int:
-    """Past the first epoch's end where the budget allows it, else as many as it does; at least 30.
-    `epoch` is its number of steps, None where it is not known; `budget_s` is for all the trials."""
+    """Steps past the first epoch's end if the budget allows, else as many as it does; at least 30.
+    `epoch` is its number of steps, None if unknown; `budget_s` is for all trials."""
     step_s, start_s = _costs(baseline)
     affordable = int((budget_s / seeds / PER_SEED - start_s) / step_s)
     wanted = max(USUAL, epoch + _BEYOND) if epoch else _MOST
@@ -43,40 +43,40 @@ def proof_steps(baseline: Trial, epoch: int | None, budget_s: float, seeds: int)
 
 
 def _costs(baseline: Trial) -> tuple[float, float]:
-    """Seconds of a step, and of all that is no step."""
+    """Seconds per step, and of everything outside steps."""
     steps = max(1, baseline.steps)
     step_s = baseline.mean_ms / 1e3 if baseline.step_ms else baseline.seconds / steps
     return max(step_s, 1e-6), max(0.0, baseline.seconds - steps * step_s)
 
 
-_MORE: Final = 2  # seeds, where those asked for leave it unclear
+_MORE: Final = 2  # seeds, if the requested ones leave it unclear
 
 
 @dataclass(slots=True)
 class Prover:
-    """Knows every trial that a proof may rest on."""
+    """Makes a tune's proofs; knows every trial they may rest on."""
 
     budget: Budget
     pool: TrialPool
     request: TuneRequest
     folder_of: Callable[[int], Path]
     own: str  # the program's coarsest arithmetic
-    epoch: int | None  # its steps; None: not known
-    _made: list[Trial] = field(default_factory=list)  # besides those of the search
-    _before: int | None = None  # so many of them were made during the search
-    _endings: dict[int, Ending] = field(default_factory=dict)
+    epoch: int | None  # its steps; None: unknown
+    _made: list[Trial] = field(default_factory=list)  # trials besides those of the search
+    _before: int | None = None  # how many of them were made during the search
+    _final_states: dict[int, FinalState] = field(default_factory=dict)
 
     def rung(self, fixes: Fixes, kind: str, trials: Trials) -> Proof:
-        """One seed, by trials that were made for speed where they serve: it may reject."""
+        """A proof with one seed, reusing trials made for speed where possible: it may reject."""
         return self._prove(fixes, kind, self.pool.request.steps, 1, trials)
 
     def ladder(self, fixes: Fixes, kind: str) -> Proof:
-        """All seeds, and steps past the first epoch's end, as far as the budget allows; some more
-        seeds where these leave it unclear."""
+        """A proof with all seeds, and steps past the first epoch's end, as far as the budget
+        allows; a few more seeds if these leave it unclear."""
         if self._before is None:
             self._before = len(self._made)
         pool, wanted = self.pool, self.request.seeds
-        later_s = wanted * max(0.0, pool.cost_s(fixes) - pool.cost_s(()))  # what compiling takes
+        later_s = wanted * max(0.0, pool.cost_s(fixes) - pool.cost_s(()))  # compile time
         steps, seeds = self._extent(later_s)
         if not self._confirms(fixes, kind, steps, seeds):
             steps, seeds = self._extent(later_s + pool.confirming_s(fixes))
@@ -92,8 +92,8 @@ class Prover:
         return proof
 
     def fresh(self, fixes: Fixes) -> list[Trial]:
-        """Trials of these and of the program as it is that were made since the search ended, in
-        turn, and tell of its speed."""
+        """Trials with these fixes and of the baseline, made alternately since the search ended,
+        that measure speed."""
         return [
             one
             for one in self._made[self._before :]
@@ -104,9 +104,9 @@ class Prover:
         ]
 
     def _where_trials_ended(self, fixes: Fixes, kind: str, steps: int) -> int:
-        """As many steps as trials with the fixes have made already, where these are enough: only
-        there do they tell how they ended. Not for fixes that need further seeds, nor where the
-        budget does not hold a trial of the baseline that long."""
+        """As many steps as existing trials with the fixes made, if enough: only there is their
+        ending known. Not for fixes that need further seeds, nor if the budget does not allow a
+        baseline trial that long."""
         made = [one.request.steps for one in self.pool.trials(fixes) if one.proof.ending]
         count = min((one for one in made if one >= steps), default=steps)
         step_s, start_s = _costs(self.pool.trials(())[0])
@@ -114,19 +114,19 @@ class Prover:
         return count if kind == "exact" and fits else steps
 
     def _extent(self, later_s: float) -> tuple[int, int]:
-        """Steps and seeds, where so much of the budget is for something else."""
+        """Steps and seeds, with `later_s` of the budget kept for other work."""
         base, left = self.pool.trials(())[0], self.budget.left - later_s
         seeds = proof_seeds(base, left, self.request.seeds)
         return proof_steps(base, self.epoch, left, seeds), seeds
 
     def _confirms(self, fixes: Fixes, kind: str, steps: int, seeds: int) -> bool:
-        """Whether the proof makes all the trials that a confirmation needs."""
+        """Whether the proof will make all trials that a confirmation needs."""
         paired = kind == "numeric" and self.pool.trials(())[0].what != "inference"
         paired = paired and not any(map(changes_draws, self.pool.trials(fixes)))
         return paired and seeds >= CONFIRM_PAIRS and steps > self.pool.steps_of(fixes)
 
     def _holds_another(self, fixes: Fixes) -> bool:
-        """Whether the budget has room for one more seed, as the last one was."""
+        """Whether the budget allows one more seed like the last."""
         seed = max((one.request.seed for one in self._made), default=0)
         last = [one.seconds for one in self._made if one.request.seed == seed]
         pairs = len(self.fresh(fixes)) // 2
@@ -149,18 +149,18 @@ class Prover:
             known=[*self.pool.trials(()), *trials, *self._made],
             own=self.own,
             outputs=lambda trial: read_outputs(self.folder_of(trial.number)),
-            endings=self._ending,
+            final_states=self._final_state,
         )
 
-    def _ending(self, trial: Trial) -> Ending:
-        if trial.number not in self._endings:
-            self._endings[trial.number] = read_ending(self.folder_of(trial.number))
-        return self._endings[trial.number]
+    def _final_state(self, trial: Trial) -> FinalState:
+        if trial.number not in self._final_states:
+            self._final_states[trial.number] = read_final_state(self.folder_of(trial.number))
+        return self._final_states[trial.number]
 
 
 def prove_ladder(ladder: Ladder, prover: Prover) -> Proof | None:
-    """Prove the ladder; where it differs, take away the coarsest rung that may be why, and again.
-    None where there is no ladder."""
+    """Prove the ladder; if it differs, remove the coarsest rung that may be the cause and repeat.
+    None without a ladder."""
     while ladder.fixes:
         proof = prover.ladder(ladder.fixes, ladder.kind(ladder.fixes))
         if proof.state is not ProofState.DIFFERS:

@@ -1,1 +1,1 @@
-"""Which fixes to try, in which order, and which to keep."""
+"""Decides which fixes to try, in which order, and which to keep."""

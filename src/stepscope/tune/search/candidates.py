@@ -17,7 +17,7 @@ FIX_KINDS: Final = tuple(map(str, FixKind))
 """From the one that changes nothing to the one that changes training."""
 _LEAST: Final = 1.02
 _SETTLING: Final = ((1.2, 2), (1.1, 4), (0.0, 7))
-"""How many trials it takes for a gain of so much, those of what it stands beside included."""
+"""How many trials it takes to settle a gain of at least this, including those of the other side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +25,14 @@ class Candidate:
     """A fix to try."""
 
     fix: str  # as `--fix` takes it: "amp=bf16"
-    kind: str  # exact, numeric or semantic, as far as known before it is tried
-    predicted: Prediction | None = None  # None: nothing is predicted
-    prior: float = 1.0  # the gain that stands in then
-    extra_s: float = 0.0  # what a trial with it takes longer: compiling
-    after: str | None = None  # the fix without which it has nothing to do; None: it stands alone
-    along: tuple[str, ...] = ()  # fixes that are tried with it, as one
+    kind: str  # exact, numeric or semantic, as known before it is tried
+    predicted: Prediction | None = None  # None: no prediction
+    prior: float = 1.0  # the assumed gain in that case
+    extra_s: float = 0.0  # extra seconds of a trial with it: compiling
+    after: str | None = None  # the fix it needs; None: it works alone
+    along: tuple[str, ...] = ()  # fixes tried together with it, as one
     instead: tuple[str, ...] = ()
-    """The same fix with other values, to be tried where the program breaks with this one."""
+    """The same fix with other values, to try if the program breaks with this one."""
 
     @property
     def name(self) -> str:
@@ -66,9 +66,9 @@ def find_candidates(
     objective: str = "throughput",
     predict: Predictor = no_prediction,
 ) -> tuple[list[Candidate], list[Rejected]]:
-    """What to try on a program, from its scout run with findings, in order. `only` and `skip` are
-    names, or name=value; with `only`, what those name is tried unless it cannot do anything or goes
-    further than `allow`."""
+    """What to try on a program, in order, from its scout run with findings. `only` and `skip` are
+    names, or name=value; with `only`, those fixes are tried unless they cannot apply or change more
+    than `allow`."""
     proposed: dict[str, tuple[str | None, str]] = {}
     for finding in program.findings:  # those of larger gains first
         kind = finding["kind"] if finding["kind"] in FIX_KINDS else "exact"
@@ -102,7 +102,7 @@ def find_candidates(
             left.append(Rejected(fix.name, why))
             continue
         each = [_candidate(fix, text, kind, program, predict) for text in texts]
-        if not chosen:  # the one with the largest predicted gain, the others in its stead
+        if not chosen:  # the one with the largest predicted gain, the others as alternatives
             best = max(each, key=lambda one: one.predicted is not None and one.predicted.speedup)
             each = [replace(best, instead=tuple(one.fix for one in each if one is not best))]
         found += each
@@ -114,7 +114,7 @@ def find_candidates(
 
 
 def _cannot_help(fix: Fix, program: ObservedProgram) -> Rejection | None:
-    """Why a fix cannot help this program; None where it may."""
+    """Why a fix cannot help this program; None if it may."""
     if fix.needs is not None and fix.needs != program.device:
         return Rejection(RejectReason.NEEDS_DEVICE, fix.needs)
     if fix.works_on is ProgramPart.LOADER and not program.loaders:
@@ -125,8 +125,8 @@ def _cannot_help(fix: Fix, program: ObservedProgram) -> Rejection | None:
 
 
 def by_expected_gain(found: Iterable[Candidate], base_s: float) -> list[Candidate]:
-    """Predicted gains first, by gain per second of the trials that settle it; then unknown ones,
-    then none. `base_s` is what a trial without anything of theirs takes."""
+    """Predicted gains first, by gain per second of the trials that settle it; then unknown gains,
+    then none. `base_s` is the time of a trial without them."""
 
     def place(one: Candidate) -> tuple[int, float, str]:
         expected = one.prior if one.predicted is None else one.predicted.speedup
@@ -146,13 +146,13 @@ def fix_name(fix: str) -> str:
 
 
 def exclude_each_other(one: str, other: str) -> bool:
-    """Whether two fixes, as `--fix` takes them, cannot be had together."""
+    """Whether two fixes, as `--fix` takes them, cannot be combined."""
     a, b = fix_name(one), fix_name(other)
     return a == b or b in fix_named(a).bad_with or a in fix_named(b).bad_with
 
 
 def with_candidate(fixes: Fixes, one: Candidate) -> Fixes:
-    """The set with a candidate, without those fixes that it cannot be had with."""
+    """The set with a candidate, without the fixes that exclude it."""
     for new in one.whole:
         fixes = (*(other for other in fixes if not exclude_each_other(other, new)), new)
     return fixes
@@ -161,7 +161,7 @@ def with_candidate(fixes: Fixes, one: Candidate) -> Fixes:
 def _together(
     found: Sequence[Candidate], program: ObservedProgram, predict: Predictor
 ) -> list[Candidate]:
-    """Those of the candidates that are worth a trial as one."""
+    """The candidates worth a joint trial."""
     named = {one.name: one for one in found}
     sets = [
         [one, *(named[name] for name in names)]
@@ -201,13 +201,13 @@ def _candidate(
 
 
 def setup_seconds(fix: str, device: str) -> float:
-    """What a trial takes longer with a fix, by experience; later trials tell better."""
+    """Extra seconds of a trial with a fix, by experience; later trials know better."""
     name, _, value = fix.partition("=")
     return fix_named(name).setup_seconds(value, device)
 
 
 def _not_wanted(fix: Fix, objective: str, found: bool) -> Rejection | None:
-    """Why a fix is not for this objective, unless it is asked for."""
+    """Why a fix is not tried for this objective unless requested."""
     if objective == "memory" and fix.saves_memory:
         return None
     if fix.only_if_found:

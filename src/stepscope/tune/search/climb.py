@@ -1,5 +1,5 @@
-"""Candidates tried one by one beside the fixes kept so far: faster, allowed, and still training the
-same?"""
+"""Tries candidates one by one on top of the fixes kept so far: faster, allowed, and still training
+the same?"""
 
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
@@ -25,18 +25,17 @@ from stepscope.tune.search.ladder import Ladder
 def try_candidate(
     ladder: Ladder, one: Candidate, fixes: Fixes, small_later: bool = False
 ) -> bool | None:
-    """The set with a candidate against what is kept; whether it took its place.
+    """Try a candidate's set against what is kept; returns whether it won.
 
-    None: it looks like a small gain and is to be settled later, which was asked for. Of fixes that
-    were tried as one and did not win nothing is said, but of one that has nothing to do here: each
-    has its own chance.
+    None: a small gain, to be settled later as requested. Fixes tried as one that did not win are
+    not rejected, except those that do not apply: each still gets its own try.
     """
     present = ladder.fixes
     one = replace(one, predicted=ladder.predict(present, fixes) or one.predicted)
     try:
         found = hold_contest(ladder.pool, present, fixes, one.predicted, small_later)
     except BudgetSpent:
-        # Say what it looked like when the budget ended, where that was a gain.
+        # Record the gain seen when the budget ran out, if any.
         made = len(ladder.pool.trials(fixes))
         seen = ladder.pool.compare(present, fixes) if made else None
         if seen is not None and seen.ratio >= 1 + MIN_DIFFERENCE:
@@ -46,7 +45,7 @@ def try_candidate(
     failed = found.failed
     idle = failed is not None and failed.status is TrialStatus.NOT_APPLICABLE
     if failed is not None and failed.fix is not None and idle:
-        # A fix that is kept and has nothing to do beside the candidate, which may replace it.
+        # A kept fix that no longer applies beside the candidate, which may replace it.
         blame = fix_name(failed.fix)
         for other in present:
             if fix_name(other) == blame != one.name and other in fixes:
@@ -82,7 +81,8 @@ def try_candidate(
 
 
 def _too_far(ladder: Ladder, one: Candidate, fixes: Fixes) -> Rejected | None:
-    """Only the program shows what some fixes change, such as the draws of a dataset in workers."""
+    """Why the set changes more than allowed; only trials show what some fixes change, such as a
+    dataset's draws in workers."""
     for trial in ladder.pool.trials(fixes):
         for did in trial.fixes:
             kind, own = did.kind, did.name in map(fix_name, one.whole)
@@ -92,15 +92,15 @@ def _too_far(ladder: Ladder, one: Candidate, fixes: Fixes) -> Rejected | None:
     return None
 
 
-_FEWEST: Final = 2  # trials in which a candidate can win
+_FEWEST: Final = 2  # trials a candidate needs to win
 _MOVED: Final = 1.15
-"""A gain after which what did not help before may: something else holds the step up now."""
+"""A gain after which fixes that did not help may: the bottleneck has moved."""
 
 
 def climb(ladder: Ladder, found: Sequence[Candidate]) -> None:
-    """Try candidates, the most promising beside what is kept first; then those whose gain looked
-    small, which takes many trials to settle and may be larger once others are kept; then once
-    more those that were no better, where the ladder has grown since."""
+    """Try candidates, the most promising on top of what is kept first; then those whose gain looked
+    small, which takes many trials to settle and may grow once others are kept; then once more those
+    that were no better, if the ladder has grown since."""
     small = _each(ladder, found, small_later=True)
     for one in _each(ladder, small, small_later=False):
         ladder.reject(Rejected(one.fix, Rejection(RejectReason.REQUIRES, one.after)))
@@ -108,7 +108,7 @@ def climb(ladder: Ladder, found: Sequence[Candidate]) -> None:
 
 
 def _each(ladder: Ladder, found: Sequence[Candidate], small_later: bool) -> list[Candidate]:
-    """Those that were put off, and those that wait for a fix that is not kept."""
+    """Try each; returns those put off, and those waiting for a fix that is not kept."""
     left = list(found)
     later: list[Candidate] = []
     search = ladder.search
@@ -126,7 +126,7 @@ def _each(ladder: Ladder, found: Sequence[Candidate], small_later: bool) -> list
             too_long = [*too_long, *([] if one.along else [one.fix])]
             search.stopped = StopReason.BUDGET
         elif one.predicted is not None and one.predicted.high < 1:
-            if not one.along:  # parts speak for themselves
+            if not one.along:  # parts are judged on their own
                 ladder.beaten[one.label] = (one, ladder.speed)
                 why = Rejection(RejectReason.PREDICTED_LOSS, one.predicted.speedup)
                 ladder.reject(Rejected(one.fix, why))
@@ -139,8 +139,8 @@ def _each(ladder: Ladder, found: Sequence[Candidate], small_later: bool) -> list
 
 
 def _rest(ladder: Ladder, one: Candidate) -> list[Candidate]:
-    """What was not tried of it: its other values where the program broke, the set without the part
-    that has nothing to do."""
+    """What of it is still untried: its other values if the program broke, or the set without the
+    part that does not apply."""
     if one.fix in _unfit(ladder, TrialStatus.BROKE):
         return [replace(one, fix=text, instead=()) for text in one.instead]
     return [one] if one.along and _unfit(ladder) & {*one.whole} else []
@@ -151,7 +151,7 @@ def _unfit(ladder: Ladder, state: TrialStatus = TrialStatus.NOT_APPLICABLE) -> s
 
 
 def _again(ladder: Ladder) -> None:
-    """Whatever lost beside a ladder that was so much slower that it may matter now."""
+    """Candidates that lost when the ladder was so much slower that they may help now."""
     while True:
         now = ladder.speed
         slow = [one for one, speed in ladder.beaten.values() if now / speed >= _MOVED]
@@ -170,7 +170,7 @@ def _again(ladder: Ladder) -> None:
 def without_settled(
     left: Sequence[Candidate], present: Iterable[str], unfit: Iterable[str] = ()
 ) -> list[Candidate]:
-    """Without what is kept already and what has nothing to do here; each set of fixes once."""
+    """Without fixes already kept or not applicable; each set of fixes once."""
     found: dict[Fixes, Candidate] = {}
     for one in sorted(left, key=lambda one: len(one.along)):
         if new := _new(one, {*present, *unfit}):
@@ -183,8 +183,8 @@ def _new(one: Candidate, settled: Set[str]) -> Fixes:
 
 
 def _next(ladder: Ladder, left: Sequence[Candidate]) -> Candidate | None:
-    """With what is predicted of it beside the fixes that are kept. None: all wait for others. What
-    is to be tried together comes before its parts."""
+    """The next candidate, with its prediction on top of the kept fixes. None: all wait for others.
+    Joint candidates come before their parts."""
     present = ladder.fixes
     names = {fix_name(one) for one in present}
     parts = {fix for one in left if one.along for fix in one.whole}

@@ -17,21 +17,21 @@ from stepscope.tune.document import ConfirmFailure
 from stepscope.tune.search.ladder import SearchResult, compile_payback
 
 _MANY: Final = 5
-_CLEAR: Final = 1.15  # what the search saw at least: few processes will do
+_CLEAR: Final = 1.15  # least gain in the search for which few processes suffice
 
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """What the ladder is worth."""
+    """The ladder's gain on fresh trials."""
 
     fixes: Fixes
     baseline: tuple[Trial, ...]
     ladder: tuple[Trial, ...]
     comparison: Comparison | None
-    """None where trials did not go well, or too few were made before it was broken off."""
-    failure: ConfirmFailure | None = None  # why it is not confirmed; None where it is
+    """None if trials failed, or too few were made before it ended."""
+    failure: ConfirmFailure | None = None  # why it is not confirmed; None if it is
     detail: str | None = None  # how the trial failed
-    compile_s: float | None = None  # None where nothing is compiled that was not before
+    compile_s: float | None = None  # None if the fixes add no compiling
     pays_after_steps: int | None = None
 
     @property
@@ -40,11 +40,10 @@ class Confirmation:
 
 
 def confirm(pool: TrialPool, search: SearchResult, fresh: Trials = ()) -> Confirmation | None:
-    """Interleaved fresh trials of both: three each, five where the gain is small and the budget
-    allows, two where it does not allow three; how many is settled before the first.
+    """Interleaved fresh trials of both: three each, five if the gain is small and the budget
+    allows, two if it does not allow three; the number is fixed before the first.
 
-    `fresh` are those that were made in turn since the search ended, for the proof. None where there
-    is no ladder.
+    `fresh` are alternating trials the proof made since the search ended. None without a ladder.
     """
     fixes = search.fixes
     if not fixes:
@@ -79,7 +78,7 @@ def _ended(
 ) -> Confirmation:
     base, ladder = made[()], made[fixes]
     found = None
-    if base and ladder:  # by these trials alone, and the noise between them
+    if base and ladder:  # from these trials alone, and the noise between them
         floor = trial_noise_floor([base, ladder], pool.objective)
         found = compare_trials(base, ladder, pool.objective, floor)
     if failure is None and (found is None or found.verdict is not Verdict.FASTER):

@@ -17,9 +17,9 @@ from stepscope.tune.search.candidates import FIX_KINDS, Candidate, Rejected, fix
 
 
 def compile_payback(base: Trials, other: Trials) -> tuple[float | None, int | None]:
-    """Seconds of compiling that `other` has and `base` has not, and the steps that win them back.
-    None, None where it compiles no longer; None steps where a step does not become shorter. Where
-    batches differ, steps are those of `other`, against the time for as many samples."""
+    """Seconds `other` compiles longer than `base`, and the steps that pay them back. None, None if
+    it compiles no longer; None steps if steps are not shorter. If batches differ, steps are
+    `other`'s, against the time for as many samples."""
     extra = _compiling(other) - _compiling(base)
     if extra <= 0 or not base or not other:
         return None, None
@@ -42,46 +42,47 @@ class Rung:
     """A fix that was kept."""
 
     candidate: Candidate
-    """With the prediction as it was beside the rungs below, None where there was none."""
-    fixes: Fixes  # the whole set with it
+    """With its prediction on top of the rungs below, if any."""
+    fixes: Fixes  # the set up to and including it
     trials: tuple[Trial, ...]  # of that set
     comparison: Comparison
-    """Against the set below; against the one with `replaces`, where that is not the last."""
-    cumulative: Comparison  # against the program as it is
-    proof: Proof | None = None  # None where proofs were not asked for
-    replaces: str | None = None  # the fix that was in its place before
+    """Against the set below; or, if the fix in `replaces` was not the last rung, against the set
+    with that."""
+    cumulative: Comparison  # against the baseline
+    proof: Proof | None = None  # None if no proofs were requested
+    replaces: str | None = None  # the fix it replaced
     compile_s: float | None = None
-    """What compiling takes longer than in the set below, once; None where nothing is compiled."""
+    """Extra one-time compile seconds over the set below; None if nothing is compiled."""
     pays_after_steps: int | None = None
-    """Steps after which that is made up for; None where nothing is compiled."""
+    """Steps after which that pays off; None if nothing is compiled."""
 
 
 @dataclass(slots=True)
 class SearchResult:
-    """Filled as the search goes, so that what is known stands whenever it ends."""
+    """Filled as the search goes, so that it is valid whenever the search ends."""
 
     baseline: tuple[Trial, ...] = ()
     rungs: list[Rung] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
-    stopped: StopReason | None = None  # None: nothing was left to try
-    untried: list[str] = field(default_factory=list)  # candidates there was no time for
-    trials: int = 0  # all that were asked for
+    stopped: StopReason | None = None  # None: everything was tried
+    untried: list[str] = field(default_factory=list)  # candidates not tried for lack of time
+    trials: int = 0  # how many were requested
     seconds: float = 0.0  # what they took
 
     @property
     def fixes(self) -> Fixes:
-        """The set the search ended with; empty where nothing helped."""
+        """The final set; empty if nothing helped."""
         return self.rungs[-1].fixes if self.rungs else ()
 
 
 Prove = Callable[[Fixes, str, Trials], Proof]
-"""Whether training does the same with these fixes, the coarsest of which is of this kind; their
-trials so far are given. May ask for more."""
+"""Proves whether training does the same with these fixes, given their coarsest kind and their
+trials so far. May run more trials."""
 
 
 @dataclass(slots=True)
 class Ladder:
-    """The ladder so far. `search` is right whenever it is looked at."""
+    """The ladder so far; `search` is always up to date."""
 
     pool: TrialPool
     predict: Predictor = no_prediction
@@ -89,7 +90,7 @@ class Ladder:
     allow: str = "numeric"
     search: SearchResult = field(default_factory=SearchResult)
     beaten: dict[str, tuple[Candidate, float]] = field(default_factory=dict)
-    """Candidates that were merely no better, and the speed of what they stood beside."""
+    """Candidates that were merely no better, and the ladder's speed at that time."""
 
     @property
     def fixes(self) -> Fixes:
@@ -97,11 +98,11 @@ class Ladder:
 
     @property
     def speed(self) -> float:
-        """Of what is kept, as a multiple of the program's own."""
+        """The speed of the kept set, as a multiple of the baseline's."""
         return self.search.rungs[-1].cumulative.ratio if self.search.rungs else 1.0
 
     def kind(self, fixes: Fixes, *new: Candidate) -> str:
-        """The coarsest of a set, as its trials say too; `new` are not kept yet."""
+        """The coarsest kind in a set, considering its trials; `new` are not kept yet."""
         known = (*new, *(rung.candidate for rung in self.search.rungs))
         said = (fix.kind for trial in self.pool.trials(fixes) for fix in trial.fixes)
         kinds = [one.kind for one in known if not {*one.whole}.isdisjoint(fixes)]
@@ -110,8 +111,8 @@ class Ladder:
     def keep(
         self, one: Candidate, fixes: Fixes, found: Comparison, proof: Proof | None = None
     ) -> None:
-        """A candidate's set takes the place of the present one. What stood with a fix that goes
-        now stands with the one in its place."""
+        """Make a candidate's set the current one. Rungs that contained a replaced fix now contain
+        the replacement."""
         search, pool, below = self.search, self.pool, self.fixes
         gone = [rung for rung in search.rungs if rung.candidate.fix not in fixes]
         out = [
@@ -149,8 +150,8 @@ class Ladder:
         pool.best = fixes
 
     def withdraw(self, one: Candidate, why: Rejected, proof: Proof | None = None) -> None:
-        """What is kept goes; the last rung then stands for the set without it, of which there may
-        be no trials yet."""
+        """Remove a kept fix; the last rung then stands for the set without it, which may have no
+        trials yet."""
         search, pool = self.search, self.pool
         fixes = tuple(fix for fix in self.fixes if fix not in one.whole)
         search.rungs = [rung for rung in search.rungs if {*rung.candidate.whole} & {*fixes}]
@@ -170,12 +171,12 @@ class Ladder:
         )
 
     def reject(self, one: Rejected) -> None:
-        """In place of what was said of an earlier attempt."""
+        """Record a rejection, replacing an earlier one of the same fix."""
         others = [other for other in self.search.rejected if other.fix != one.fix]
         self.search.rejected = [*others, one]
 
     def lost(self, one: Candidate, found: ContestResult) -> None:
-        """A candidate that did not win its contest."""
+        """Record a candidate that did not win its contest."""
         why = found.why
         assert why is not None
         if found.failed is None:

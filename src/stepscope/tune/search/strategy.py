@@ -17,16 +17,16 @@ from stepscope.tune.search.ladder import Ladder, SearchResult
 
 _PROCESSES: Final = 3
 _LARGE: Final = 1.5
-_AS_GOOD: Final = 0.985  # of the speed, over several processes: no loss that could be claimed
+_AS_GOOD: Final = 0.985  # of the speed, over several processes: too small a loss to claim
 _CLEARLY_LESS: Final = 0.96  # of one process
 
 
 def _prune(ladder: Ladder) -> None:
-    """Every rung but the last two, which were measured beside nearly all others; the one with the
-    smallest gain first. Then each part of what was tried as one, and never apart. What needs a fix
-    that goes is not parted from it."""
+    """Try removing every rung but the last two, which were measured with nearly all others;
+    smallest gain first. Then each part of fixes tried only as one. A fix that another needs
+    stays."""
     for rung in sorted(ladder.search.rungs[:-2], key=lambda one: one.comparison.ratio):
-        # No trial is spent where a loss is predicted or, without a prediction, the gain was large.
+        # No trial is spent if a loss is predicted or, without a prediction, the gain was large.
         one = rung.candidate
         loss = None if one.predicted is None else _predicted_loss(ladder, one.whole)
         if not (rung.comparison.ratio >= _LARGE if loss is None else loss):
@@ -38,9 +38,9 @@ def _prune(ladder: Ladder) -> None:
 
 
 def _take_out(ladder: Ladder, one: Candidate) -> None:
-    """Where all is as good without it, and training still does the same."""
+    """Remove a fix if the set is as good without it and training still does the same."""
     without = _without(ladder.fixes, one.whole)
-    # Others may have nothing to do without it, as kept workers without workers.
+    # Others may not apply without it, as persistent without workers.
     needed = any(fix_named(fix_name(other)).requires == one.name for other in without)
     if not without or needed:
         return
@@ -60,14 +60,14 @@ def _without(fixes: Fixes, gone: Fixes) -> Fixes:
 
 
 def _predicted_loss(ladder: Ladder, gone: Fixes) -> bool | None:
-    """None where nothing is predicted."""
+    """Whether a loss is predicted without it; None without a prediction."""
     seen = ladder.predict(ladder.fixes, _without(ladder.fixes, gone))
     return None if seen is None else seen.high < 1
 
 
 def _not_missed(pool: TrialPool, present: Fixes, without: Fixes) -> Comparison | None:
-    """The set without a rung against the present one, where it is as good; None where it is not.
-    One process that is slower keeps the rung: that needs no proof, it is how things stand."""
+    """The set without a rung against the current one if it is as good, else None. One slower
+    process keeps the rung: keeping it needs no proof."""
     while True:
         known = pool.trials(without)
         found = pool.compare(present, without) if known else None
@@ -85,16 +85,16 @@ def _not_missed(pool: TrialPool, present: Fixes, without: Fixes) -> Comparison |
 
 
 _OtherValues = Callable[[str, str], Sequence[str]]
-"""What to try in place of a fix's value, by name and value."""
-_MOST: Final = 4  # values that are accepted one after another
-_ENOUGH: Final = 5  # trials that must be affordable: gains are small here
+"""Other values to try for a fix, by its name and value."""
+_MOST: Final = 4  # most values accepted one after another
+_ENOUGH: Final = 5  # trials that must be affordable, since gains are small here
 
 
 def refine(
     ladder: Ladder, others: _OtherValues, extra_s: Callable[[str], float] = lambda fix: 0.0
 ) -> None:
-    """A value is changed only for one that is faster. Numbers go on in the direction that helped:
-    once a larger one was better, smaller ones are not asked for."""
+    """Change values only for faster ones. Numbers continue in the direction that helped: once a
+    larger one was better, smaller ones are not tried."""
     each = [(rung.candidate, fix) for rung in ladder.search.rungs for fix in rung.candidate.whole]
     for candidate, fix in each:
         one = replace(candidate, fix=fix, along=())
@@ -108,7 +108,7 @@ def refine(
 def _better(
     ladder: Ladder, one: Candidate, others: _OtherValues, extra_s: Callable[[str], float]
 ) -> Candidate | None:
-    """The first other value that takes its place; None where none does."""
+    """The first other value that wins, or None."""
     name, _, value = one.fix.partition("=")
     tried = {rejected.fix for rejected in ladder.search.rejected}
     for other in others(name, value):
@@ -125,7 +125,7 @@ def _better(
     return None
 
 
-BASELINE_TRIALS = 2  # processes to begin with; contests ask for more where gains are small
+BASELINE_TRIALS = 2  # processes at first; contests run more if gains are small
 
 
 def run_search(
@@ -135,7 +135,7 @@ def run_search(
     others: _OtherValues = lambda name, value: (),
     extra_s: Callable[[str], float] = lambda fix: 0.0,
 ) -> SearchResult:
-    """Raises UsageError where the baseline fails."""
+    """Raises UsageError if the baseline fails."""
     result = ladder.search
     for one in left_out:
         ladder.reject(one)

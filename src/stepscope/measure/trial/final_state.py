@@ -1,5 +1,5 @@
-"""What a trial ends with besides its losses: the state of models and optimizers, what it printed,
-and the files it saved. Kept in the trial's folder, read where proofs compare it.
+"""A trial's final state besides its losses: models and optimizers, what it printed, and the files
+it saved. Kept in the trial's folder for proofs to compare.
 """
 
 import os
@@ -22,44 +22,44 @@ from stepscope.store.json_lines import read_facts
 
 PRINTED_FILE, SAVED_FILE = "printed.txt", "saved.json"
 PICKLE: Final = "data.pkl"
-"""The part of a file of torch.save that is no tensor."""
+"""The part of a torch.save file that is not a tensor."""
 _MOST_PRINTED: Final = 1 << 19  # bytes
 _MOST_FILES, _MOST_PARTS = 200, 20_000
-_MOST_READ: Final = 256 << 20  # bytes, of formats without checksums of their own
+_MOST_READ: Final = 256 << 20  # bytes, for formats without their own checksums
 _BLOCK: Final = 1 << 20
 _NOT_CONTENT: Final = frozenset(("version", "byteorder", ".format_version", ".storage_alignment"))
 
 SavedFiles = dict[str, dict[str, int]]
-"""Checksums of the parts of each file, by its path and their names."""
+"""Checksums of each file's parts, by path and part name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """How one trial ended. Empty where it is not known."""
+class FinalState:
+    """How one trial ended; fields are empty if unknown."""
 
     tensors: Mapping[tuple[EndPart, str], TensorState] = field(default_factory=dict)
     printed: Printed = field(default_factory=lambda: Printed({}, {}))
     saved: SavedFiles = field(default_factory=dict)
 
 
-def keep_ending(folder: Path, output: Path, scratch: Path, since_ns: int) -> None:
-    """Put what the program printed and saved into its trial's folder. `since_ns` is when it was
-    started, by the clock of the file system. Raises OSError on a full disk."""
+def keep_final_state(folder: Path, output: Path, scratch: Path, since_ns: int) -> None:
+    """Put what the program printed and saved into its trial's folder. `since_ns` is its start by
+    the file system's clock. Raises OSError on a full disk."""
     if output.stat().st_size <= _MOST_PRINTED:
         (folder / PRINTED_FILE).write_bytes(output.read_bytes())
     (folder / SAVED_FILE).write_bytes(msgspec.json.encode(read_saved(scratch, since_ns)))
 
 
-def read_ending(folder: Path) -> Ending:
-    """What the trial of this run folder ended with; nothing of what cannot be read."""
+def read_final_state(folder: Path) -> FinalState:
+    """The final state of this run folder's trial, without what cannot be read."""
     try:
         state = read_facts(folder / "facts.jsonl").last(StateFact)
         printed = _content(folder / PRINTED_FILE) or b""
         saved = msgspec.json.decode(_content(folder / SAVED_FILE) or b"{}", type=SavedFiles)
     except (BrokenRun, msgspec.DecodeError):
-        return Ending()
+        return FinalState()
     tensors = {(one.part, one.name): one for one in (state.tensors if state else ())}
-    return Ending(tensors, read_printed(printed.decode(errors="replace")), saved)
+    return FinalState(tensors, read_printed(printed.decode(errors="replace")), saved)
 
 
 def _content(path: Path) -> bytes | None:
@@ -70,8 +70,8 @@ def _content(path: Path) -> bytes | None:
 
 
 def read_saved(scratch: Path, since_ns: int) -> SavedFiles:
-    """What is in files that were written since then: tensors saved by torch, safetensors or numpy,
-    and the numbers in text (CSV, JSON, logs)."""
+    """The contents of files written since then: tensors saved by torch, safetensors or numpy, and
+    the numbers in text (CSV, JSON, logs)."""
     found: SavedFiles = {}
     parts, left = 0, _MOST_READ
     for path, size in _written(scratch, since_ns):
@@ -81,7 +81,7 @@ def read_saved(scratch: Path, since_ns: int) -> SavedFiles:
             with open(path, "rb") as file:
                 content, read = _checksums(file, size, left)
         except (OSError, ValueError, RuntimeError, zipfile.BadZipFile):
-            continue  # still being written, or something else under that name
+            continue  # still being written, or not really of that format
         left -= read
         if content:
             found[os.path.relpath(path, scratch)] = content
@@ -90,7 +90,7 @@ def read_saved(scratch: Path, since_ns: int) -> SavedFiles:
 
 
 def _written(folder: Path, since_ns: int) -> Iterator[tuple[str, int]]:
-    """Plain files and their sizes in order of their paths."""
+    """Plain files and their sizes, ordered by path."""
     for here, folders, names in os.walk(folder):
         folders.sort()
         for path in (os.path.join(here, name) for name in sorted(names)):
@@ -103,9 +103,9 @@ def _written(folder: Path, since_ns: int) -> Iterator[tuple[str, int]]:
 
 
 def _checksums(file: IO[bytes], size: int, most: int) -> tuple[dict[str, int], int]:
-    """Of each part, and how many bytes were read for it. Nothing of other formats."""
+    """A checksum per part, and how many bytes were read; empty for other formats."""
     start = file.read(8)
-    if start[:4] == b"PK\x03\x04":  # torch.save, numpy.savez: the checksums are there already
+    if start[:4] == b"PK\x03\x04":  # torch.save, numpy.savez: these contain checksums
         with zipfile.ZipFile(file) as archive:
             entries = {entry.filename: entry.CRC for entry in archive.infolist()}
         torch = any(name.endswith(f"/{PICKLE}") for name in entries)
@@ -139,8 +139,8 @@ def _checksums(file: IO[bytes], size: int, most: int) -> tuple[dict[str, int], i
 
 
 def _numbers(text: str) -> dict[str, int]:
-    """Of each place in the text, as in what a program prints. Their count is part of the name:
-    a line written more or less often cannot be compared."""
+    """A checksum for each place in the text, as in printed output. Counts are part of the name: a
+    line written more or less often cannot be compared."""
     return {
         f"{form} #{at + 1} of {len(numbers)}": crc32("\n".join(numbers).encode())
         for (form, at), numbers in read_printed(text).numbers.items()

@@ -1,4 +1,4 @@
-"""What happened between steps, on rows made by hand."""
+"""Epoch ends, evaluations and saves between steps, on handmade rows."""
 
 from rowmaking import END, SETUP, START, epoch, evaluation, row, step, table
 

@@ -1,5 +1,5 @@
-"""How trials ended, held against each other: state, output and saved files. Only what trials of
-the baseline agree in counts.
+"""Compares how trials ended: state, output and saved files. Only what trials of the baseline agree
+on counts.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ from itertools import pairwise
 from math import inf, isfinite, sqrt
 from typing import Final, NamedTuple
 
-from stepscope.measure.trial.ending import PICKLE, Ending
+from stepscope.measure.trial.final_state import PICKLE, FinalState
 from stepscope.measure.trial.printed import Place
 from stepscope.measure.trial.record import Trial, Trials
 from stepscope.record.facts import TensorState
@@ -18,14 +18,14 @@ from stepscope.record.proof import Because, ProofReason
 from stepscope.tune.proof.effects import RoundingLimits
 
 _Key = tuple[EndPart, str, str | int]
-"""A tensor; a file and a part of it; a form of line and which number of it."""
+"""A tensor; a file and its part; or a form of line and the index of a number in it."""
 _Values = dict[_Key, int | tuple[str, ...]]
 Pairs = Sequence[tuple[Trial, Trial]]
-_TIMES: Final = 4.0  # the limit of gradient norms: a state has gone through all the steps
+_TIMES: Final = 4.0  # times the limit of gradient norms: a state has gone through all steps
 
 
 class _Unlike(NamedTuple):
-    """The trials in which something differs, and by how much of its size where that is known."""
+    """The trials in which something differs, and by what share of its size, if known."""
 
     base: Trial
     variant: Trial
@@ -34,29 +34,31 @@ class _Unlike(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EndComparison:
-    """What could be compared of how trials ended, what could not, and how they differ."""
+    """Which parts of the trials' final states could be compared, which could not, and how they
+    differ."""
 
     compared: tuple[EndPart, ...] = ()
-    missing: tuple[EndPart, ...] = ()  # the baseline has it
+    missing: tuple[EndPart, ...] = ()  # the baseline has this part
     because: Because | None = None
 
 
 @dataclass(frozen=True)
-class Endings:
-    """Reads how trials ended. What trials of the baseline with equal requests, among those `known`
-    from before, do not agree in is never compared."""
+class FinalStates:
+    """Reads how trials ended. Parts in which equal baseline trials, among those `known`, disagree
+    are never compared."""
 
-    read: Callable[[Trial], Ending] = lambda _: Ending()
+    read: Callable[[Trial], FinalState] = lambda _: FinalState()
     known: Trials = ()
     objects: bool = True
-    """Whether saved objects are compared besides saved tensors. They also hold the flags of
-    optimizers, which fixes that are not exact may set."""
+    """Whether saved objects are compared besides saved tensors. They hold optimizers' flags too,
+    which inexact fixes may set."""
 
-    def tensors_only(self) -> "Endings":
+    def tensors_only(self) -> "FinalStates":
         return replace(self, objects=False)
 
     def compare_exact(self, pairs: Pairs, repeats: Pairs) -> EndComparison:
-        """Bit for bit, each baseline with its variant; `repeats` pair trials of the baseline."""
+        """Compares bit for bit each baseline with its variant; `repeats` are pairs of baseline
+        trials."""
         volatile = self._volatile | self._disagreeing(repeats)
         compared: set[EndPart] = set(EndPart)
         unlike: dict[_Key, _Unlike] = {}
@@ -72,17 +74,20 @@ class Endings:
     def compare_numeric(
         self, base: Trials, control: Trials, variant: Trials, limit: RoundingLimits, dtype: str
     ) -> EndComparison:
-        """Within rounding, and counts exactly; what differs must do so in every seed whose trials
-        ended where they are compared. A trial of each seed, in the same order; `control` is empty
-        where there is none."""
+        """Compares within rounding, and counts exactly; a difference must show in every seed whose
+        trials ended at the compared step. One trial per seed, in the same order; `control` may be
+        empty."""
         if len(base) < 2:
             return EndComparison()
         seeds = [*zip(base, variant, *([control] if control else []), strict=False)]
         whole = [trials for trials in seeds if all(one.proof.ending for one in trials)]
-        if len(whole) < 2:  # two seeds tell chance from a cause
+        if len(whole) < 2:  # two seeds separate cause from chance
             return self._told(base, set(), {})
         base, variant, control = ([*side] for side in (*zip(*whole, strict=True), ())[:3])
-        sides = [[self._of(trial).tensors for trial in side] for side in (base, control, variant)]
+        sides = [
+            [self._final_state(trial).tensors for trial in side]
+            for side in (base, control, variant)
+        ]
         usual = [_usual_sizes(tensors) for tensors in sides[0]]
         compared: set[EndPart] = set()
         unlike: dict[_Key, _Unlike] = {}
@@ -91,18 +96,18 @@ class Endings:
                 continue
             ours, shown, theirs = ([tensors[key] for tensors in side] for side in sides)
             if key[0] is EndPart.OPTIMIZER and ours[0].count == 1 and dtype == "float16":
-                continue  # a scaled loss leaves out steps
+                continue  # loss scaling skips steps
             sizes = [size.get(_kind(key), 0.0) for size in usual]
             share = _share_beyond(ours, shown, theirs, sizes, limit)
             if share is not None:
                 compared.add(key[0])
             if share:
                 unlike[*key, 0] = _Unlike(base[0], variant[0], share)
-        numbers = [self._of(trial).printed.numbers for trial in (*base, *control)]
-        others = [self._of(trial).printed.numbers for trial in variant]
+        numbers = [self._final_state(trial).printed.numbers for trial in (*base, *control)]
+        others = [self._final_state(trial).printed.numbers for trial in variant]
         for place, told in numbers[0].items():
             same = all(other.get(place) == told for other in numbers)
-            if not same or not self._of(base[0]).printed.is_count(place):
+            if not same or not self._final_state(base[0]).printed.is_count(place):
                 continue
             if all(len(other.get(place, ())) == len(told) for other in others):
                 compared.add(EndPart.OUTPUT)
@@ -110,18 +115,20 @@ class Endings:
                     unlike[EndPart.OUTPUT, *place] = _Unlike(base[0], variant[0])
         return self._told(base, compared, unlike)
 
-    def _of(self, trial: Trial) -> Ending:
-        """Nothing of a trial that did not end where it is compared."""
-        return self.read(trial) if trial.proof.ending else Ending()
+    def _final_state(self, trial: Trial) -> FinalState:
+        """How a trial ended; empty if it did not end at the compared step."""
+        return self.read(trial) if trial.proof.ending else FinalState()
 
     def _values(self, trial: Trial) -> _Values:
         """Everything that can be compared bit for bit."""
-        ending = self._of(trial)
-        found: _Values = {(*key, 0): one.digest for key, one in ending.tensors.items()}
-        for file, parts in ending.saved.items():
+        final_state = self._final_state(trial)
+        found: _Values = {(*key, 0): one.digest for key, one in final_state.tensors.items()}
+        for file, parts in final_state.saved.items():
             kept = {name: one for name, one in parts.items() if self.objects or name != PICKLE}
             found |= {(EndPart.FILES, file, name): one for name, one in kept.items()}
-        return found | {(EndPart.OUTPUT, *place): v for place, v in ending.printed.numbers.items()}
+        return found | {
+            (EndPart.OUTPUT, *place): v for place, v in final_state.printed.numbers.items()
+        }
 
     @cached_property
     def _volatile(self) -> set[_Key]:
@@ -131,7 +138,7 @@ class Endings:
         return self._disagreeing([pair for trials in alike.values() for pair in pairwise(trials)])
 
     def _disagreeing(self, repeats: Pairs) -> set[_Key]:
-        """What only one of two trials has, or what differs in them."""
+        """What only one of two trials has, or what differs between them."""
         found: set[_Key] = set()
         for one, again in repeats:
             ours, theirs = self._values(one), self._values(again)
@@ -151,13 +158,15 @@ class Endings:
         )
 
     def _because(self, unlike: Mapping[_Key, _Unlike]) -> Because:
-        """What differs first, in the order of the parts."""
+        """The first difference, in the order of the parts."""
         part = min((key[0] for key in unlike), key=[*EndPart].index)
         key, found = next((key, one) for key, one in unlike.items() if key[0] is part)
         name, other = key[1], None
         if part is EndPart.OUTPUT and isinstance(key[2], int):
             place: Place = key[1], key[2]
-            theirs, ours = (self._of(trial).printed for trial in (found.variant, found.base))
+            theirs, ours = (
+                self._final_state(trial).printed for trial in (found.variant, found.base)
+            )
             name, other = theirs.lines_apart(place, ours)
         share = found.share if found.share is not None and isfinite(found.share) else None
         count = len({key[1] for key in unlike if key[0] is part})
@@ -167,7 +176,7 @@ class Endings:
 
 
 def _alike(key: _Key, ours: _Values, theirs: _Values) -> bool:
-    """Whether both can be held against each other: a line printed more or less often cannot."""
+    """Whether both can be compared: a line printed more or less often cannot."""
     if key not in theirs:
         return False
     one, other = ours[key], theirs[key]
@@ -175,14 +184,14 @@ def _alike(key: _Key, ours: _Values, theirs: _Values) -> bool:
 
 
 def _kind(key: tuple[EndPart, str]) -> tuple[EndPart, str]:
-    """What a tensor is whichever layer it belongs to: `bias`, `running_mean`, `exp_avg`."""
+    """A tensor's kind, whatever its layer: `bias`, `running_mean`, `exp_avg`."""
     return key[0], key[1].rpartition(".")[2]
 
 
 def _usual_sizes(
     tensors: Mapping[tuple[EndPart, str], TensorState],
 ) -> dict[tuple[EndPart, str], float]:
-    """The root mean square of all values of a kind."""
+    """The root mean square of all values of each kind."""
     sums: dict[tuple[EndPart, str], tuple[float, int]] = {}
     for key, one in tensors.items():
         if one.norm is not None:
@@ -198,8 +207,8 @@ def _share_beyond(
     usual: Sequence[float],
     limit: RoundingLimits,
 ) -> float | None:
-    """By what share of its size a tensor is off in every seed, if by more than rounding explains;
-    0.0: it is not; None: nothing to tell by. `usual` is the size of a value of its kind."""
+    """By what share of its size a tensor is off in every seed, if rounding does not explain it;
+    0.0: rounding explains it; None: unknown. `usual` is the size of a value of its kind."""
     if base[0].integral:
         digests = [one.digest for one in base]
         steady = digests == [one.digest for one in control] or len({*digests}) == 1
@@ -217,10 +226,10 @@ def _share_beyond(
 
 
 def _distance(base: TensorState, other: TensorState, usual: float) -> float | None:
-    """As a share of the baseline's norm, or of the norm that is usual for its kind if that is more:
-    a bias before a normalisation has gradients of nothing but rounding, which the control rounds
-    far less (10⁸ times was seen). Infinite where the other has values that are no numbers; None
-    where the baseline has such, or is zero."""
+    """The distance as a share of the baseline's norm, or of its kind's usual norm if that is
+    larger: a bias before a normalisation has gradients of pure rounding, which the control changes
+    far less (10⁸ times was seen). Infinite if the other has NaN; None if the baseline has, or is
+    zero."""
     size = max(base.norm or 0.0, usual * sqrt(base.count))
     if not size or base.sketch is None:
         return None

@@ -1,4 +1,4 @@
-"""How trials end, from what is known of them."""
+"""How a trial ended, from its outcome and records."""
 
 import pytest
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from stepscope.measure.trial.ending import Ending
+from stepscope.measure.trial.final_state import FinalState
 from stepscope.measure.trial.printed import read_printed
 from stepscope.measure.trial.record import ProofRecord, Trial, TrialRequest
 from stepscope.record.facts import TensorState
 from stepscope.record.kinds import EndPart
 from stepscope.record.proof import ProofReason, ProofState
 from stepscope.record.trial import TrialStatus
-from stepscope.tune.proof.endings import Endings
+from stepscope.tune.proof.final_states import FinalStates
 from stepscope.tune.proof.judge import judge_exact, judge_numeric
 from stepscope.tune.proof.prove import prove
 
@@ -38,7 +38,7 @@ def tensor(part: EndPart, name: str, values: Any, integral: bool = False) -> Ten
     )
 
 
-def ending(seed: int = 0, noise: float = 0.0, text: str = "", **more: Any) -> Ending:
+def final_state(seed: int = 0, noise: float = 0.0, text: str = "", **more: Any) -> FinalState:
     """Of a net with a layer, its mean and its momentum; `more` replaces a tensor's values."""
     draw = np.random.default_rng(100 + seed)
     told: dict[str, Any] = {name: draw.normal(size=50) for name in ("weight", "mean", "momentum")}
@@ -51,7 +51,7 @@ def ending(seed: int = 0, noise: float = 0.0, text: str = "", **more: Any) -> En
         for name, values in told.items()
         if name != "saved"
     ]
-    return Ending(
+    return FinalState(
         {(one.part, one.name): one for one in tensors}, read_printed(text), more.get("saved", {})
     )
 
@@ -62,12 +62,12 @@ class Machine:
     def __init__(self, ends: Any) -> None:
         self._ends = ends
         self.asks: list[TrialRequest] = []
-        self.endings: dict[int, Ending] = {}
+        self.final_states: dict[int, FinalState] = {}
 
     def __call__(self, ask: TrialRequest) -> Trial:
         self.asks.append(ask)
         number = len(self.asks)
-        self.endings[number] = self._ends(ask, number)
+        self.final_states[number] = self._ends(ask, number)
         noise = np.random.default_rng(ask.seed).normal(0, 0.02, ask.steps)
         losses = 1 + np.exp(-np.arange(ask.steps) / 10) + noise
         losses = losses * (1 + 1e-7 * bool(ask.perturb or "amp" in ask.fixes))
@@ -80,18 +80,18 @@ class Machine:
             proof=ProofRecord(rates=(0.1,) * ask.steps, grad_norms=(1.0,), ending=True),
         )
 
-    def ending(self, trial: Trial) -> Ending:
-        return self.endings[trial.number]
+    def final_state(self, trial: Trial) -> FinalState:
+        return self.final_states[trial.number]
 
     def prove(self, fix: str, kind: str, **more: Any) -> Any:
-        return prove(self, (fix,), kind, steps=STEPS, endings=self.ending, **more)
+        return prove(self, (fix,), kind, steps=STEPS, final_states=self.final_state, **more)
 
 
 EVERYTHING = (EndPart.WEIGHTS, EndPart.BUFFERS, EndPart.OPTIMIZER, EndPart.FILES, EndPart.OUTPUT)
 
 
 def test_trials_that_end_alike_take_two_and_say_what_was_compared() -> None:
-    machine = Machine(lambda ask, _: ending(text="used 256", saved={"m.pt": {"data/0": 1}}))
+    machine = Machine(lambda ask, _: final_state(text="used 256", saved={"m.pt": {"data/0": 1}}))
     proof = machine.prove("pin", "exact")
     assert (proof.state, len(machine.asks), proof.ends) == ("identical", 2, EVERYTHING)
     assert not set(EVERYTHING) & {*proof.not_covered}
@@ -112,7 +112,7 @@ def test_an_exact_fix_with_another_ending_is_rejected_by_name(
     changed: dict[str, Any], part: EndPart, detail: str
 ) -> None:
     usual: dict[str, Any] = {"text": "used 256", "saved": {"m.pt": {"data/0": 1}}}
-    machine = Machine(lambda ask, _: ending(**usual | (changed if ask.fixes else {})))
+    machine = Machine(lambda ask, _: final_state(**usual | (changed if ask.fixes else {})))
     proof = machine.prove("pin", "exact")
     assert (proof.state, len(machine.asks)) == (ProofState.DIFFERS, 3)
     because = proof.because
@@ -122,10 +122,10 @@ def test_an_exact_fix_with_another_ending_is_rejected_by_name(
 
 
 def test_what_the_baseline_does_not_repeat_is_left_out_after_one_more_trial() -> None:
-    def ends(ask: TrialRequest, number: int) -> Ending:
+    def ends(ask: TrialRequest, number: int) -> FinalState:
         text = f"used 256 after {1000 + number}"
         saved = {"m.pt": {"data/0": 1, "data.pkl": number}, f"{number}.npy": {"array": 1}}
-        return ending(text=text, mean=[number] * 50, saved=saved)
+        return final_state(text=text, mean=[number] * 50, saved=saved)
 
     machine = Machine(ends)
     proof = machine.prove("pin", "exact")
@@ -133,38 +133,38 @@ def test_what_the_baseline_does_not_repeat_is_left_out_after_one_more_trial() ->
 
 
 def test_repeats_made_before_spare_that_trial() -> None:
-    machine = Machine(lambda ask, number: ending(text=f"used 256 after {1000 + number}"))
+    machine = Machine(lambda ask, number: final_state(text=f"used 256 after {1000 + number}"))
     known = [machine(TrialRequest(steps=20, proof=True)) for _ in range(2)]
     proof = machine.prove("pin", "exact", known=known)
     assert (proof.state, len(machine.asks)) == ("identical", 4)
 
 
 def test_a_line_printed_more_often_is_not_compared() -> None:
-    machine = Machine(lambda ask, _: ending(text="seen 7\n" * (2 if ask.fixes else 1)))
+    machine = Machine(lambda ask, _: final_state(text="seen 7\n" * (2 if ask.fixes else 1)))
     proof = machine.prove("pin", "exact")
     assert (proof.state, len(machine.asks)) == ("identical", 2)
     assert EndPart.OUTPUT in proof.not_covered
 
 
 def test_the_first_steps_of_a_longer_trial_say_nothing_of_its_end() -> None:
-    machine = Machine(lambda ask, _: ending(mean=[float(ask.steps)] * 50))
+    machine = Machine(lambda ask, _: final_state(mean=[float(ask.steps)] * 50))
     known = [machine(TrialRequest(steps=2 * STEPS, proof=True))]
     proof = machine.prove("pin", "exact", known=known)
     assert (proof.state, proof.ends) == ("identical", ())
 
 
 def test_trials_of_an_older_journal_are_compared_by_their_losses() -> None:
-    machine = Machine(lambda ask, number: ending(mean=[number] * 50))
+    machine = Machine(lambda ask, number: final_state(mean=[number] * 50))
     trial = machine(TrialRequest(steps=STEPS))
     old = [replace(trial, proof=replace(trial.proof, ending=False))] * 2
-    proof = judge_exact(old[:1], old[1:], endings=Endings(machine.ending))
+    proof = judge_exact(old[:1], old[1:], final_states=FinalStates(machine.final_state))
     assert (proof.state, proof.ends) == ("identical", ())
 
 
-def rounded(ask: TrialRequest, noise: float = 1e-3, **more: Any) -> Ending:
+def rounded(ask: TrialRequest, noise: float = 1e-3, **more: Any) -> FinalState:
     """As bfloat16 leaves it: the control and the variant each off by their own noise."""
     mine = noise if ask.perturb else 2 * noise if ask.fixes else 0.0
-    return ending(ask.seed, mine, **(more if ask.fixes else {}))
+    return final_state(ask.seed, mine, **(more if ask.fixes else {}))
 
 
 def test_rounding_alone_matches_and_is_compared() -> None:
@@ -201,7 +201,7 @@ def test_seeds_whose_trials_were_cut_are_left_out_of_the_end(cut: set[int], stat
         ]
 
     sides = trials(()), trials((), "bfloat16"), trials(("amp",))
-    proof = judge_numeric(*sides, "bfloat16", endings=Endings(machine.ending))
+    proof = judge_numeric(*sides, "bfloat16", final_states=FinalStates(machine.final_state))
     assert proof.state == state
     assert (EndPart.WEIGHTS in proof.ends) == (state == "differs")
 
@@ -215,13 +215,13 @@ def test_noise_that_the_control_shows_too_is_no_difference() -> None:
 def test_what_is_nothing_but_rounding_is_held_to_the_size_of_its_kind() -> None:
     """As above, where the variant's arithmetic rounds far more than the control's does."""
 
-    def ends(ask: TrialRequest, _: int) -> Ending:
+    def ends(ask: TrialRequest, _: int) -> FinalState:
         noise = np.random.default_rng(ask.seed).normal(size=50) * (1e-4 if ask.fixes else 1e-8)
         tensors = [
             tensor(EndPart.OPTIMIZER, "0.bias.exp_avg", noise),
             tensor(EndPart.OPTIMIZER, "0.weight.exp_avg", np.ones(500)),
         ]
-        return Ending({(one.part, one.name): one for one in tensors})
+        return FinalState({(one.part, one.name): one for one in tensors})
 
     proof = Machine(ends).prove("amp", "numeric")
     assert (proof.state, proof.ends) == ("matches", (EndPart.OPTIMIZER,))
@@ -229,7 +229,9 @@ def test_what_is_nothing_but_rounding_is_held_to_the_size_of_its_kind() -> None:
 
 def test_counts_that_rounding_or_the_seed_moves_are_not_compared_and_others_are() -> None:
     def printing(counts: Any) -> Any:
-        return Machine(lambda ask, _: ending(ask.seed, text=counts(ask))).prove("amp", "numeric")
+        return Machine(lambda ask, _: final_state(ask.seed, text=counts(ask))).prove(
+            "amp", "numeric"
+        )
 
     moved = printing(lambda ask: f"correct {90 + ask.seed + bool(ask.fixes)}, loss 0.{ask.seed}")
     assert (moved.state, EndPart.OUTPUT in moved.not_covered) == ("matches", True)
@@ -247,14 +249,14 @@ def test_one_seed_is_not_rejected_for_its_end() -> None:
 
 
 def test_a_numeric_fix_with_equal_bits_is_rejected_for_what_it_prints() -> None:
-    machine = Machine(lambda ask, _: ending(text="used 0" if ask.fixes else "used 256"))
+    machine = Machine(lambda ask, _: final_state(text="used 0" if ask.fixes else "used 256"))
     proof = machine.prove("workers=4", "numeric")
     assert (proof.state, proof.because.part, len(machine.asks)) == ("differs", "output", 3)
 
 
 def test_flags_that_a_numeric_fix_sets_in_saved_optimizers_do_not_count() -> None:
-    def ends(ask: TrialRequest, _: int) -> Ending:
-        return ending(saved={"m.pt": {"data.pkl": len(ask.fixes), "data/0": 1}})
+    def ends(ask: TrialRequest, _: int) -> FinalState:
+        return final_state(saved={"m.pt": {"data.pkl": len(ask.fixes), "data/0": 1}})
 
     assert Machine(ends).prove("fused_optimizer", "numeric").state == "identical"
     assert Machine(ends).prove("pin", "exact").state == "differs"
@@ -264,14 +266,14 @@ def test_no_false_alarm_over_many_tensors_of_pure_rounding() -> None:
     """Each of 300 tensors off by its own noise in every trial, the variant's three times larger."""
     draw = np.random.default_rng(11)
 
-    def ends(ask: TrialRequest, _: int) -> Ending:
+    def ends(ask: TrialRequest, _: int) -> FinalState:
         noise = 0.01 if ask.perturb else 0.03 if ask.fixes else 0.0
         base = np.random.default_rng(ask.seed)
         tensors = [
             tensor(EndPart.WEIGHTS, str(at), base.normal(size=30) + noise * draw.normal(size=30))
             for at in range(300)
         ]
-        return Ending({(one.part, one.name): one for one in tensors})
+        return FinalState({(one.part, one.name): one for one in tensors})
 
     machine = Machine(ends)
     trials = {
@@ -281,6 +283,10 @@ def test_no_false_alarm_over_many_tensors_of_pure_rounding() -> None:
     checks = [machine(TrialRequest((), STEPS, seed, "float32", True)) for seed in range(3)]
     for dtype in ("float16", "tfloat32"):
         proof = judge_numeric(
-            trials[()], checks, trials[("amp",)], dtype, endings=Endings(machine.ending)
+            trials[()],
+            checks,
+            trials[("amp",)],
+            dtype,
+            final_states=FinalStates(machine.final_state),
         )
         assert proof.state is not ProofState.DIFFERS, proof.because
