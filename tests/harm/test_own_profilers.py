@@ -4,7 +4,7 @@ import pytest
 from bare_and_observed import bare_and_observed
 
 OWN = "no kernel window: the program uses torch's profiler itself"
-STACKS = "steps are partial: none is observed while the program profiles its Python calls"
+STACKS = "steps are partial: none are observed while the program profiles its Python calls"
 
 SCHEDULED = """
 from torch.profiler import ProfilerActivity, profile, schedule

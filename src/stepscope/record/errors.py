@@ -1,4 +1,4 @@
-"""The one tree of errors a user can meet.
+"""All errors a user can meet, in one tree.
 
 StepscopeError
 ├── UsageError        the request cannot be carried out as written: exit code 2

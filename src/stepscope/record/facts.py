@@ -1,4 +1,4 @@
-"""The facts a probe writes to facts.jsonl, one record per kind: writer and reader share them.
+"""The facts a probe writes to facts.jsonl, one record per kind, shared by writer and reader.
 
 Imported into the user's program, so without torch, numpy or msgspec.
 """
@@ -31,7 +31,7 @@ class SiteKind(StrEnum):
     SYNC = "sync"
     """Waits for the device inside the loop."""
     SETUP_SYNC = "setup"
-    """Waits for the device before the loop has begun."""
+    """Waits for the device before the loop begins."""
 
 
 class WriteAction(StrEnum):
@@ -46,7 +46,7 @@ class WriteAction(StrEnum):
 
 
 class SlotKind(StrEnum):
-    """What a counter of the data clock counts; `TRACED_*` are of fetches followed by line."""
+    """What a counter of the data clock counts; `TRACED_*` count fetches traced line by line."""
 
     FETCH = "fetch"
     SAMPLES = "samples"
@@ -110,7 +110,7 @@ class SiteFact(Fact):
     line: int
     function: str
     through: str | None = None
-    """The library the line calls to do it; None: torch."""
+    """The library through which the line does it; None: torch."""
 
 
 class LoaderFact(Fact):
@@ -119,7 +119,7 @@ class LoaderFact(Fact):
     fact = "loader"
     id: int = 0
     site: int | None = None
-    """Where it was constructed; None: not seen."""
+    """Where it was constructed; None: unknown."""
     batch_size: int | None = None
     num_workers: int
     pin_memory: bool | None = None
@@ -211,7 +211,7 @@ class Distributed(Record):
 
 
 class ConfigFact(Fact):
-    """What the program is set to; the last one written holds."""
+    """The program's settings; the last one written holds."""
 
     fact = "config"
     models: list[ModelConfig]
@@ -255,11 +255,11 @@ class WindowFact(Fact):
 
 
 class MemoryFact(Fact):
-    """Peaks so far; the last one written holds. Fields of CUDA are absent without it."""
+    """Peaks so far; the last one written holds. CUDA fields are absent without CUDA."""
 
     fact = "memory"
     state: dict[str, dict[str, int]]
-    """Bytes by device kind and by what they hold."""
+    """Bytes by kind of device and by what they hold."""
     activations_bytes: int | None
     peak_allocated_bytes: int | None = None
     peak_reserved_bytes: int | None = None
@@ -279,7 +279,7 @@ class FailedAllocationFact(Fact):
 
 
 class ClockFact(Fact):
-    """What a slot of a process's data clock means; the last one written of a slot holds."""
+    """What a slot of a process's data clock means; the last one written for a slot holds."""
 
     fact = "clock"
     pid: int | str
@@ -309,24 +309,24 @@ class ProofFact(Fact):
 
 
 class TensorState(Record):
-    """A tensor or a number of what a trial ended with, in a few numbers."""
+    """A tensor or number of a trial's final state, summarised in a few numbers."""
 
     part: EndPart
     name: str
     digest: int
-    """Of its bits."""
+    """A hash of its bits."""
     count: int
-    """Of its values."""
+    """How many values it has."""
     integral: bool
     norm: float | None = None
-    """None, and no sketch, where some value is infinite or no number."""
+    """None, and no sketch, if a value is infinite or NaN."""
     sketch: list[float] | None = None
-    """Sums of its values, each under other signs that look random. Sketches of two tensors are, in
-    the root mean square, about as far apart as the tensors."""
+    """Sums of its values under pseudo-random signs. In the root mean square, two sketches are about
+    as far apart as their tensors."""
 
 
 class StateFact(Fact):
-    """Weights, buffers and optimizer state after the last step asked for, or at the end."""
+    """Weights, buffers and optimizer state after the last requested step, or at the end."""
 
     fact = "state"
     step: int
@@ -347,7 +347,7 @@ class PerturbedFact(Fact):
 
 
 class WroteOutsideFact(Fact):
-    """A write outside the scratch copy, by the program's line; "" where none is known."""
+    """A write outside the scratch copy and the program's line behind it; "" if unknown."""
 
     fact = "wrote_outside"
     path: str
@@ -369,7 +369,7 @@ class ProgramError(Record):
 
 
 class EndFact(Fact):
-    """The program has ended in an orderly way, with an exception or without."""
+    """The program ended in an orderly way, with or without an exception."""
 
     fact = "end"
     steps: int

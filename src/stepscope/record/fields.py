@@ -1,4 +1,4 @@
-"""Typed records that are cheap to declare: the probe imports them into the user's program."""
+"""Typed records that are cheap to declare, since the probe imports them into the user's program."""
 
 import typing
 from typing import Any, ClassVar, NotRequired, Self, TypedDict, dataclass_transform

@@ -7,7 +7,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 
 class Effort(StrEnum):
-    """What it takes to remove a cause."""
+    """How much work it is to remove a cause."""
 
     NONE = "none"
     ONE_ARGUMENT = "one argument"
@@ -19,14 +19,14 @@ class Effort(StrEnum):
 
     @property
     def rank(self) -> int:
-        """0 to 2: of two equal gains the smaller effort comes first."""
+        """0 to 2: of two equal gains, the one with less effort comes first."""
         if self in (Effort.ONE_ARGUMENT, Effort.ONE_LINE, Effort.ENVIRONMENT):
             return 0
         return 2 if self is Effort.MANY_LINES else 1
 
 
 class ChangeKind(StrEnum):
-    """What removing a cause does to training, the least first; NONE where nothing is changed."""
+    """How removing a cause changes training, the least first; NONE if it changes nothing."""
 
     NONE = "none"
     EXACT = "exact"
@@ -51,7 +51,7 @@ class Scope(StrEnum):
 
 
 class Level(StrEnum):
-    """How much a finding matters. FINE: it says what needs no attention."""
+    """How much a finding matters. FINE: it needs no attention."""
 
     BOTTLENECK = "bottleneck"
     MINOR = "minor"
@@ -59,7 +59,7 @@ class Level(StrEnum):
 
 
 class Predicted(Struct, frozen=True):
-    """The step after a change: its mean time, the speedup, and the range the speedup lies in."""
+    """The step after a change: its mean time, the speedup, and the speedup's range."""
 
     step_ms: float
     speedup: float
@@ -72,7 +72,7 @@ class Predicted(Struct, frozen=True):
 
 
 class Place(Struct, frozen=True):
-    """Where a cause sits: a line of the user's, an operator, a kernel; None where not known."""
+    """Where a cause is: a user's line, an operator, a kernel; None if unknown."""
 
     file: str | None = None
     line: int | None = None
@@ -99,7 +99,7 @@ class FixRef(Struct, frozen=True):
 
 
 class SettingOwner(StrEnum):
-    """Whose argument a setting is."""
+    """What takes a setting as an argument."""
 
     LOADER = "DataLoader"
     TRAINER = "TrainingArguments"
@@ -117,7 +117,7 @@ class Setting(Struct, frozen=True):
 
 
 class SourceEdit(Struct, frozen=True):
-    """The user's line as it would be. Without a file: lines to put elsewhere."""
+    """The user's line with the fix. Without a file: lines to put elsewhere."""
 
     file: str | None
     line: int | None
@@ -128,15 +128,14 @@ class SourceEdit(Struct, frozen=True):
 
 
 class TimelineHint(Struct, frozen=True):
-    """What shows a finding in a timeline: idle time of a cause, or host events by how their names
-    begin."""
+    """How to find a finding in a timeline: idle time by cause, or host events by name prefix."""
 
     idle_cause: str | None = None
     host_events: tuple[str, ...] = ()
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """One cause. Words are for people; everything else decides."""
+    """One cause. Sentences are for people only; decisions use the other fields."""
 
     id: str
     """The group and the rule: data.loader_bound."""
@@ -150,9 +149,9 @@ class Finding(Struct, frozen=True, kw_only=True):
     evidence: tuple[Evidence, ...] = ()
     where: tuple[Place, ...] = ()
     predicted: Predicted | None = None
-    """None where removing it changes no step time, or where nothing can be told."""
+    """None if removing it changes no step time, or the change cannot be predicted."""
     fix: FixRef | None = None
-    """None where nothing can be done at run time."""
+    """None if nothing can be done at run time."""
     settings: tuple[Setting, ...] = ()
     """Arguments whose new values remove it."""
     effort: Effort = Effort.FEW_LINES
@@ -163,7 +162,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     edit: SourceEdit | None = None
     timeline: TimelineHint | None = None
     also: tuple[FixRef, ...] = ()
-    """Other fixes of the same cause, where symptoms of it were merged."""
+    """Other fixes for the same cause, from symptoms that were merged into it."""
 
     @property
     def group(self) -> str:
@@ -178,9 +177,9 @@ class Headroom(Struct, frozen=True, kw_only=True):
     now_ms: float
     speedup: float
     by: tuple[str, ...]
-    """The findings it rests on, by id, those with most of the gain first."""
+    """Ids of the findings it rests on, largest gain first."""
     replayed: bool
-    """Whether all of them were replayed together; else gains of different groups were added up."""
+    """Whether all were replayed together; otherwise the gains of the groups were added up."""
     text: str
 
 
@@ -193,7 +192,7 @@ class AnswerStatus(StrEnum):
 
 
 class Answer(Struct, frozen=True):
-    """A question, its answer in words, and the number in it; None where there is none."""
+    """A question, its answer in words, and the number in the answer, if any."""
 
     question: str
     answer: str
@@ -207,7 +206,7 @@ class Diagnosis(Struct, frozen=True):
 
     findings: list[Finding] = []
     minor: list[Finding] = []
-    """What costs too little to be called a bottleneck."""
+    """Findings that cost too little to be bottlenecks."""
     healthy: list[Finding] = []
     """What is fine."""
     headroom: Headroom | None = None

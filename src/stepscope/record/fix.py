@@ -2,10 +2,9 @@
 and read back from run folders, journals and JSON documents.
 
 Decisions read these fields. A fix declares the targets and reasons it reports, each with its
-sentence, in its own module; those that several fixes or other layers use are at the end of this
-one. JSON keeps ids, fields and the finished sentence, so that a process that never imported the fix
-reads all of it. Plain dataclasses, since the user's program imports this: importing msgspec would
-take as long again.
+sentence, in its own module; shared ones are at the end of this module. JSON keeps ids, fields and
+the finished sentence, so that a process that never imported the fix reads all of it. Plain
+dataclasses, since the user's program imports this: importing msgspec would take as long again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,7 +32,7 @@ class TrainingChange(StrEnum):
 
 
 class FixState(StrEnum):
-    """What became of a fix that was asked for."""
+    """What became of a requested fix."""
 
     APPLIED = "applied"
     NOT_APPLICABLE = "not applicable"
@@ -53,8 +52,8 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a fix did not apply to something, or why the program could not go on with it. Its id
-    alone identifies it: two of the same id may say a refusal and a failure in different words."""
+    """Why a fix did not apply to something, or why the program failed with it. Its id alone
+    identifies it: a refusal and a failure may share an id and differ in words."""
 
     id: str
     words: str = field(default="", compare=False)
@@ -62,25 +61,26 @@ class Reason:
 
 
 class DataChange(WordedEnum):
-    """What batches may have otherwise."""
+    """How batches may differ."""
 
     DRAWS = "draws", "other random draws"
-    ORDER = "order", "samples come in another order"
+    ORDER = "order", "samples in another order"
     SAMPLES = "samples", "other samples"
     SHUFFLES = "shuffles", "other shuffles"
     ROUNDING = "rounding", "other rounding"
 
 
 class TraitKind(WordedEnum):
-    """What code that makes samples was seen to do; `record.fix_words.trait_words` fills it in."""
+    """What the code that makes samples does; `record.fix_words.trait_words` fills in the
+    template."""
 
     USES = "uses", "`{code}`{at}"
     HOLDS = "holds", "it holds a {code}"
     RUNS = "runs", "it runs a {code}"
     SETS = "sets", "`{code}` is set{at}"
-    ITERATES = "iterates", "it holds a {code}, which goes on from sample to sample"
+    ITERATES = "iterates", "it holds a {code}, whose position carries over from sample to sample"
     CHANGES = "changes", "`{code}`{at} changes during training"
-    UNWATCHED = "unwatched", "`{code}`{at} is too large to be watched for changes"
+    UNWATCHED = "unwatched", "`{code}`{at} is too large to watch for changes"
     SHARED = "shared", "it holds a {code}, which other processes may change"
     WRITES = "writes", "`{code}`{at} has effects outside"
     HOOKED = "hooked", "the hook `{code}` runs inside it"
@@ -99,16 +99,16 @@ class TraitKind(WordedEnum):
         "epoch_left_early",
         "the loop leaves epochs early, when the loader's generator has been read ahead",
     )
-    UNKNOWN_NAME = "unknown_name", "`{code}`{at} is not known"
-    UNKNOWN_CLASS = "unknown_class", "what {code} does is not known"
-    TOO_LARGE = "too_large", "it is too large to look through"
-    TOO_MUCH_CODE = "too_much_code", "there is too much code to look through"
-    UNREADABLE = "unreadable", "looking through it failed ({code})"
+    UNKNOWN_NAME = "unknown_name", "`{code}`{at} is unknown"
+    UNKNOWN_CLASS = "unknown_class", "what {code} does is unknown"
+    TOO_LARGE = "too_large", "it is too large to inspect"
+    TOO_MUCH_CODE = "too_much_code", "there is too much code to inspect"
+    UNREADABLE = "unreadable", "inspecting it failed ({code})"
 
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """As JSON, without the fields at their default, and back."""
+    """Converts to JSON, leaving out defaults, and back."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -119,7 +119,7 @@ class _Record:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], text: str | None = None) -> Self:
-        """`text` is the sentence kept beside a record."""
+        """`text` is the sentence stored with a record."""
         known = {one.name for one in fields(cls)}
         values = {name: value for name, value in {**data, "text": text}.items() if name in known}
         for name in values.keys() & _TYPES.keys():
@@ -145,20 +145,20 @@ class Trait(_Record):
 
     what: TraitKind
     code: str | None = None
-    """A name as it is written there, a class, or a library."""
+    """A name as written in the code, a class, or a library."""
     place: SourceLine | None = None
     file: str | None = None
-    """Where only the file is known."""
+    """Set if only the file is known."""
     because: "Trait | None" = None
 
 
 @dataclass(frozen=True, slots=True)
 class Variation(_Record):
-    """What batches have otherwise, and why."""
+    """How batches differ, and why."""
 
     data: DataChange
     certain: bool = True
-    """Whether that is sure rather than possible."""
+    """True: certain; False: possible."""
     because: Trait | None = None
 
 
@@ -168,7 +168,7 @@ class Applied(_Record):
 
     target: Target
     object: str | None = None
-    """The class of what it took effect on, qualified."""
+    """The qualified class of what it took effect on."""
     place: SourceLine | None = None
     before: int | str | None = None
     after: int | str | None = None
@@ -178,22 +178,22 @@ class Applied(_Record):
     """bf16 or fp16."""
     device: str | None = None
     varies: Variation | None = None
-    """None: batches stay the same, or it is not known (`OTHER_TARGET`)."""
+    """None: batches stay the same, or it is unknown (`OTHER_TARGET`)."""
     overrides: SourceLine | None = None
     """The program's own setting that it overrides."""
     of_torch_nn: bool = False
     """The class is one of torch.nn, which `model.compile()` would leave alone."""
     remark: bool = False
-    """Whether the target's remark holds here."""
+    """Whether the target's remark applies."""
     detail: str | None = None
     kind: FixKind | None = None
     text: str | None = field(default=None, compare=False)
-    """The sentence, of a record that was read back."""
+    """The sentence, if the record was read from a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotApplied(_Record):
-    """A fix did not apply to something, or to anything, or no longer does."""
+    """A fix did not apply to something, applied to nothing, or was withdrawn."""
 
     reason: Reason
     target: Target | None = None
@@ -201,13 +201,13 @@ class NotApplied(_Record):
     place: SourceLine | None = None
     value: int | str | None = None
     code: str | None = None
-    """Code of the program, a name in it, or a library."""
+    """The program's code, a name in it, or a library."""
     trait: Trait | None = None
     varies: Variation | None = None
     raised: SourceLine | None = None
     """The line whose exception it is, where `place` is another."""
     error: str | None = None
-    """What somebody else's exception says: shown, never read."""
+    """The message of a foreign exception: shown, never parsed."""
     text: str | None = field(default=None, compare=False)
     """As in `Applied`."""
 
@@ -224,34 +224,34 @@ class SourceEdit:
     words: str
     """What to do, in a sentence."""
     line: str | None = None
-    """The line it was asked for, changed; None where another place is to be changed."""
+    """The requested line, changed; None if the edit belongs elsewhere."""
     before: tuple[str, ...] = ()
-    """Lines to put before it, at its indentation."""
+    """Lines to insert before it, at its indentation."""
 
 
 @dataclass(frozen=True, slots=True)
 class FixOutcome:
-    """What became of one fix that was asked for."""
+    """What became of one requested fix."""
 
     name: str
     value: int | str | None
     state: FixState
     kind: FixKind | None = None
-    """The least exact kind it turned out to be of; None where it did not apply."""
+    """The least exact kind it turned out to be; None if it did not apply."""
     applied: tuple[Applied, ...] = ()
     not_applied: tuple[NotApplied, ...] = ()
     broke: Broke | None = None
 
     @property
     def reason(self) -> Reason | None:
-        """Why the program broke, or why the fix did not apply; None where it did."""
+        """Why the program broke, or why the fix did not apply; None if it applied."""
         if self.state == FixState.APPLIED:
             return None
         return (self.broke or self.not_applied[0]).reason
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
-        """From a JSON document; one from before records were typed has sentences only."""
+        """From a JSON document; older ones hold sentences only."""
         state = FixState(data.get("state", FixState.APPLIED))
         where, reasons, kind = data.get("where") or [], data.get("reasons") or [], data.get("kind")
         broke = data.get("broke", _UNTYPED if state == FixState.BROKE and reasons else None)
@@ -269,9 +269,9 @@ class FixOutcome:
 
 
 def fix_outcomes(facts: Iterable[Any], asked: Iterable[str] = ()) -> list[FixOutcome]:
-    """One per fix, in the order they were installed; `asked` is what the run was given.
+    """One per fix, in the order they were installed; `asked` is what the user requested.
 
-    Facts of older runs have a sentence only: their records have no place.
+    Facts of older runs hold only a sentence, so their records have no place.
     """
     requested: dict[str, Mapping[str, Any]] = {}
     records: dict[str, list[Applied | NotApplied]] = {}
@@ -295,7 +295,7 @@ def fix_outcomes(facts: Iterable[Any], asked: Iterable[str] = ()) -> list[FixOut
 
 
 def fact_state(record: Applied | NotApplied) -> FixState:
-    """What a record says of its fix."""
+    """The state a record reports."""
     return next(state for state, kind in _KINDS.items() if type(record) is kind)
 
 
@@ -329,7 +329,7 @@ _KINDS: dict[FixState, type[Applied | NotApplied]] = {
 }
 """The records of each state; a later one decides the state of the fix."""
 _UNTYPED = {"target": "other", "reason": "other"}
-"""The record of a sentence without one."""
+"""The record made for a bare sentence."""
 _TYPES: dict[str, Any] = {
     "target": Target,
     "reason": Reason,
@@ -343,13 +343,13 @@ _TYPES: dict[str, Any] = {
     "because": Trait.from_json,
     "trait": Trait.from_json,
 }
-"""How fields are read back from JSON; those not listed are taken as they are."""
+"""How fields are read from JSON; others are taken unchanged."""
 
 LOADER = Target("loader", "DataLoader{at}{change}{varies}")
 MODEL = Target("model", "{object}, called{at}")
 OPTIMIZER = Target("optimizer", "{object} made{at}")
 OTHER_TARGET = Target("other")
-"""Of a run from before records were typed."""
+"""In runs older than typed records."""
 NOTHING_FOUND = Reason("nothing_found")
 """The sentence is `Fix.missing`."""
 INSTALL_FAILED = Reason("install_failed", "could not be installed: {error}")

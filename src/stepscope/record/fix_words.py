@@ -38,7 +38,7 @@ _OPEN: Final = {
 
 
 def sentence(one: Applied | NotApplied) -> str:
-    """What a fix took effect on, or why it did not, or why the program could not go on."""
+    """What a fix took effect on, why it did not, or why the program failed with it."""
     if one.text is not None:
         return one.text
     shown: dict[str, Any] = {each.name: getattr(one, each.name) for each in fields(one)}
@@ -72,12 +72,12 @@ def sentence(one: Applied | NotApplied) -> str:
 
 
 def reason_words(one: FixOutcome) -> list[str]:
-    """Why a fix did not apply here and there, and last why it broke the program."""
+    """Why a fix did not apply in places, and last, why it broke the program."""
     return [*map(sentence, one.not_applied), *([] if one.broke is None else [sentence(one.broke)])]
 
 
 def trait_words(one: Trait) -> str:
-    """What was seen in code that makes samples."""
+    """What was found in the code that makes samples."""
     inside = f" ({one.code!r})" if one.code else f" in {one.file}" if one.file else ""
     return one.what.words.format(
         code=one.code,
@@ -89,7 +89,7 @@ def trait_words(one: Trait) -> str:
 
 
 def outcome_json(one: FixOutcome) -> dict[str, object]:
-    """As documents and journals keep it: the records, and sentences made of them."""
+    """As stored in documents and journals: the records and their sentences."""
     return {
         "name": one.name,
         "value": one.value,
@@ -104,7 +104,7 @@ def outcome_json(one: FixOutcome) -> dict[str, object]:
 
 
 def variation_words(one: Variation) -> str:
-    """What batches have otherwise, and why."""
+    """How batches differ, and why."""
     if one.data == DataChange.ORDER or one.because is None:
         return one.data.words
     reason = trait_words(one.because)

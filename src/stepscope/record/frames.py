@@ -1,6 +1,6 @@
 """Whose code a stack frame is: the program's, a library's, Python's or the observer's own.
 
-Told from the path alone, so that it holds for stacks recorded on another machine.
+Decided by path alone, so that it works for stacks recorded on another machine.
 """
 
 import re

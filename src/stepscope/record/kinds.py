@@ -1,4 +1,4 @@
-"""Kinds that documents name by a word and that more than one layer tells apart."""
+"""Kinds that documents name by a word and several layers distinguish."""
 
 from enum import StrEnum
 from typing import Self

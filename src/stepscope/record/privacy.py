@@ -1,7 +1,7 @@
 """What may be kept of command lines, environments, messages and source lines: secrets are masked,
 by their shape and by the name they stand under.
 
-Imported into the user's program where there is something to mask, so without torch or msgspec.
+Imported into the user's program when something needs masking, so without torch or msgspec.
 """
 
 import re
@@ -15,11 +15,11 @@ _KEPT: Final = ("CUDA_", "NCCL_", "OMP_", "MKL_", "TORCH", "PYTORCH_")
 
 
 class Secrecy(IntEnum):
-    """What a name says of its value."""
+    """What a name says about its value."""
 
     NONE = 0
     PERHAPS = 1
-    """A secret as an option or in quotes; often something else in running text, as `token: foo`."""
+    """A secret as an option or in quotes; often harmless in running text, as in `token: foo`."""
     SURE = 2
 
 
@@ -131,7 +131,7 @@ _WHOLE: Final = (_LOGIN, _USER, _BARE_LOGIN, _USER_OPTION, _NETRC, _HEADER, _BEA
 
 
 def masked_text(text: str) -> str:
-    """A message, a URL, JSON: what looks secret in it is masked, the rest stays."""
+    """A message, URL or JSON text with what looks secret masked."""
     return _masked_pairs(_masked_shapes(text), code=False)
 
 
@@ -143,7 +143,7 @@ def _masked_shapes(text: str) -> str:
 
 
 def _masked_pairs(text: str, code: bool) -> str:
-    """`code`: outside strings, where a value is an expression unless it looks random."""
+    """`code`: text outside strings, where a value is an expression unless it looks random."""
 
     def replace(found: re.Match[str]) -> str:
         name, between, value = found.groups()
@@ -171,7 +171,7 @@ def _masked_pairs(text: str, code: bool) -> str:
 
 
 def _is_secret(name: str, value: str, told: bool) -> bool:
-    """Whether a named value is a secret; `told`: it is set or quoted, not merely spoken of."""
+    """Whether a named value is a secret; `told`: it is set or quoted, not merely mentioned."""
     level = secrecy(name)
     if not level or _HARMLESS_VALUE.match(value):
         return False
@@ -185,7 +185,7 @@ def _looks_random(value: str) -> bool:
 
 
 def _in_quotes(value: str) -> str:
-    """A mask as the value was written: in its quotes or brackets."""
+    """A mask in the quotes or brackets the value had."""
     found = re.match(r"(\\?[\"'\[])?", value)
     begin = found[0] if found else ""
     return f"{begin}{MASK}{begin.replace('[', ']')}"
@@ -206,7 +206,7 @@ _DEFAULT: Final = re.compile(r"[\"']--?([\w.-]+)[\"'].*\b(?:default|const)\s*=\s
 
 
 def masked_source(line: str) -> str:
-    """A line of Python: strings that are, hold or are given to something secret are masked."""
+    """A line of Python with secret strings masked, and those assigned or passed to secret names."""
     made, last = [], 0
     for found in _LITERAL.finditer(line):
         before, literal = line[: found.start()], found[0]
@@ -223,7 +223,7 @@ def masked_source(line: str) -> str:
 
 
 def masked_values(value: Any, but: frozenset[str] = frozenset()) -> Any:
-    """JSON with every text in it masked, save under the names of `but`."""
+    """JSON with all its strings masked, except under the names in `but`."""
     if isinstance(value, str):
         return masked_text(value)
     if isinstance(value, dict):
@@ -250,7 +250,7 @@ _ATTACHED_P: Final = re.compile(r"-p(?=\S*\d)(?=\S*[a-z])(?=\S*(?:[A-Z]|[!@#$%^&
 
 
 def masked_arguments(arguments: Iterable[str]) -> list[str]:
-    """A command line with what looks secret masked, `--name value` and `--name=value` alike."""
+    """A command line with what looks secret masked, in `--name value` and `--name=value`."""
     masked: list[str] = []
     option, several = "", False
     for argument in arguments:
@@ -265,7 +265,7 @@ def masked_arguments(arguments: Iterable[str]) -> list[str]:
 
 
 def _masked_value(option: str, value: str) -> str:
-    """What follows an option, or stands alone where that is empty."""
+    """The value of an option, or a bare argument if `option` is empty."""
     if option == "-p":
         return value if _PLAIN_P.fullmatch(value) or _HARMLESS_VALUE.match(value) else MASK
     if option in ("-u", "--user", "--proxy-user", "--userpwd"):

@@ -7,12 +7,12 @@ from typing import Self
 
 
 class Wall(StrEnum):
-    """What keeps a trial's program, and all it starts, from writing elsewhere."""
+    """What keeps a trial's program and its children from writing elsewhere."""
 
     NAMESPACES = "namespaces"
     LANDLOCK = "landlock"
     NONE = "none"
-    """Only what Python itself is about to write is seen."""
+    """Only writes by Python itself are seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,10 @@ class WriteGuard:
     allowed: tuple[str, ...] = ()
     """Folders that may be written: the trial's own, temporary files, caches, devices."""
     stand_ins: tuple[tuple[str, str], ...] = ()
-    """Folders of links to the user's caches, each with the one it stands for."""
+    """Folders of links to the user's caches, each with the original it stands for."""
     wall: Wall = Wall.NONE
     refuse: bool = True
-    """Whether another write ends the program; False: it is only noted."""
+    """Whether any other write ends the program; False: it is only recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class ProbeOptions:
     steps: int | None = None
     """End the program cleanly after this many steps."""
     warmup: int | None = None
-    """Steps before times count as settled."""
+    """Steps before times count as steady."""
     window: int = 6
     """Steps recorded at kernel level; 0 for none."""
     window_at: int | None = None
@@ -55,17 +55,17 @@ class ProbeOptions:
     """The parent wants to sample this process's Python code."""
     nvtx: bool = False
     clocks: bool = True
-    """False: observe no longer than fixes need to find the models; the program times itself."""
+    """False: observe only until fixes have found the models; the program times itself."""
     fixes: tuple[str, ...] = ()
     """Fixes to apply, as the user wrote them: "pin", "workers=4"."""
     seed: int | None = None
-    """Imposed on torch, numpy and random: 0 keeps the seeds the program sets; None: untouched."""
+    """Seeds torch, numpy and random: 0 keeps the seeds the program sets; None: untouched."""
     perturb: str | None = None
-    """Round the root models' weights once to this dtype before the first step."""
+    """Round the root models' weights to this dtype once, before the first step."""
     proof: bool = False
     """Keep what a proof compares besides losses."""
     held: bool = False
-    """Have the random draws of a batch follow from the batch alone; for proofs only."""
+    """Make a batch's random draws depend on the batch alone; for proofs only."""
     guard: WriteGuard | None = None
     """Where the program may write; None: anywhere."""
 

@@ -1,7 +1,7 @@
 """What can go wrong while a program is observed, and the sentence that says so.
 
-The kind and its detail travel; `Problem.text` is the one place that makes words of them. Whether
-foreign text means that memory ran out is read here too, and nowhere else.
+The kind and its detail travel; only `Problem.text` makes words of them. Only this module decides
+whether foreign text means that memory ran out.
 """
 
 import re
@@ -11,7 +11,7 @@ from stepscope.record.kinds import WordedEnum
 
 
 class ProblemKind(WordedEnum):
-    """What was lost. The program itself went on."""
+    """What was lost while the program itself went on."""
 
     NOT_OBSERVED = "not_observed", "not observed: {}"
     RECORDING_STOPPED = "recording_stopped", "recording stopped after an internal error: {}"
@@ -49,7 +49,7 @@ class ProblemKind(WordedEnum):
     )
     PROFILED_ITSELF = (
         "profiled_itself",
-        "steps are partial: none is observed while the program profiles its Python calls",
+        "steps are partial: none are observed while the program profiles its Python calls",
     )
     NO_STEPS = (
         "no_steps",
@@ -58,7 +58,7 @@ class ProblemKind(WordedEnum):
     )
     NO_TORCH = "no_torch", "no steps seen: the program did not import torch"
     OTHER = "other", "{}"
-    """Recorded as a sentence by an earlier version."""
+    """A sentence recorded by an earlier version."""
 
 
 class Problem(Record):
@@ -92,7 +92,7 @@ _LIBRARIES = re.compile(r"(?i)cannot allocate memory|bad_alloc|libgomp: Thread c
 def is_out_of_memory(type_name: str, message: str, limited: bool = False) -> bool:
     """Whether an exception means that host or device memory ran out.
 
-    `limited`: the process has a memory limit of its own, which libraries report in other words.
+    `limited`: the process has its own memory limit, which libraries report differently.
     """
     if type_name.rsplit(".", 1)[-1] in _TYPES:
         return True
@@ -100,6 +100,6 @@ def is_out_of_memory(type_name: str, message: str, limited: bool = False) -> boo
 
 
 def says_out_of_memory(line: str) -> bool:
-    """The same of the last line of stderr: a traceback's, or of a library that ends the process."""
+    """The same for the last line of stderr, from a traceback or a library that ends the process."""
     type_name, _, message = line.partition(":")
     return is_out_of_memory(type_name, message) or _LIBRARIES.search(line) is not None

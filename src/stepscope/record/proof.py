@@ -1,4 +1,4 @@
-"""What a proof says about a variant of a program: its state, reason and numbers."""
+"""A proof about a variant of a program: its state, reason and numbers."""
 
 from enum import StrEnum
 from typing import Any
@@ -17,16 +17,16 @@ class ProofState(StrEnum):
     UNCLEAR = "unclear"
     DIFFERS = "differs"
     CHANGES = "changes training"
-    """Of semantic fixes, which are not held to the baseline."""
+    """For semantic fixes, which need not match the baseline."""
     NOT_PROVEN = "not proven"
     """There was nothing to compare."""
 
 
 class ProofReason(StrEnum):
-    """Why a proof is not simply identical or a match."""
+    """Why a proof is not plainly identical or a match."""
 
     NO_SEED = "no_seed"
-    """No seed was run both with the fixes and without."""
+    """No seed was run both with and without the fixes."""
     NO_LOSSES = "no_losses"
     FEW_LOSSES = "few_losses"
     """Only `count` of `of` steps have a loss."""
@@ -36,7 +36,7 @@ class ProofReason(StrEnum):
     VARIANT_FAILED = "variant_failed"
     NOT_APPLICABLE = "not_applicable"
     OTHER_RATE = "other_rate"
-    """Another learning rate at `step`."""
+    """A different learning rate at `step`."""
     OTHER_LOSS = "other_loss"
     OTHER_LENGTH = "other_length"
     """`count` steps, `of` in the baseline."""
@@ -47,7 +47,7 @@ class ProofReason(StrEnum):
     NORM = "norm"
     NORM_SHIFT = "norm_shift"
     PACE = "pace"
-    """The loss falls at a pace that differs by `value`."""
+    """The loss falls at a pace different by `value`."""
     TAIL = "tail"
     """Losses end `value` apart."""
     ONE_SEED = "one_seed"
@@ -56,17 +56,17 @@ class ProofReason(StrEnum):
     """The loss trend is known to ±`value`."""
     WIDE_TAIL = "wide_tail"
     OTHER_DRAWS = "other_draws"
-    """Steps differ as they do with other random draws; their means do not."""
+    """Steps differ as with other random draws; their means do not."""
     OTHER_ENDING = "other_ending"
-    """`detail` of a `part` differs at the end of the steps, `count` of it in all; by `value` of its
-    size where that is known. Of printed lines `other` is the baseline's."""
+    """`detail` of a `part` differs after the last step, `count` of them in all, by `value` of its
+    size if known. For printed lines, `other` is the baseline's."""
     OUTPUT_SHAPE = "output_shape"
     OUTPUT_ERROR = "output_error"
     TOP1 = "top1"
 
 
 class Because(Struct, frozen=True, omit_defaults=True):
-    """A reason with what belongs to it; other fields are None."""
+    """A reason with its fields; the others are None."""
 
     reason: ProofReason
     step: int | None = None
@@ -75,7 +75,7 @@ class Because(Struct, frozen=True, omit_defaults=True):
     count: int | None = None
     of: int | None = None
     detail: str | None = None
-    """Words of the program, as of a trial that failed."""
+    """The program's words, as from a failed trial."""
     part: EndPart | None = None
     other: str | None = None
 
@@ -85,34 +85,34 @@ class Proof(Struct, frozen=True):
 
     state: ProofState
     because: Because | None = None
-    """None where it is identical, matches, or changes training."""
+    """None if it is identical, matches, or changes training."""
     steps: int = 0
     """Compared, in each seed."""
     seeds: int = 0
     numbers: dict[str, Any] = field(default_factory=dict)
-    """What it rests on. Shares: first_loss, first_norm (differences of the first step, each with
-    the `…_limit` it is held to), pace (with low and high). divergence is in multiples of the
-    control's; tail (with low, high and margin) in units of the loss. Outputs of an inference
-    program: output_error (with output_limit) and top1 agreement. None: not known."""
+    """Its numbers. Shares: first_loss, first_norm (differences of the first step, each with the
+    `…_limit` it is held to), pace (with low and high). divergence is in multiples of the control's;
+    tail (with low, high and margin) in units of the loss. Outputs of an inference program:
+    output_error (with output_limit) and top1 agreement. None: unknown."""
     covered: tuple[str, ...] = ()
     """What happened during these steps, in both: see `tune.proof.judge.EVENTS`."""
     not_covered: tuple[str, ...] = ()
-    """Of these, and of what the baseline ended with (see `ends`)."""
+    """Of these events and of the baseline's final state (see `ends`)."""
     ends: tuple[EndPart, ...] = ()
-    """What was compared at the end of the steps, besides losses."""
+    """What was compared after the last step, besides losses."""
     trials: tuple[int, ...] = ()
     """The numbers of the trials it rests on."""
     of_outputs: bool = False
     """Outputs of an inference program were compared, not losses."""
     baseline_repeats: bool = True
-    """False where nothing shows whether the baseline itself repeats bit for bit."""
+    """False if it is unknown whether the baseline itself repeats bit for bit."""
     by_means: bool = False
     """Random draws differ, so means over steps and seeds were compared."""
     draws_per_batch: bool = False
-    """Random draws were made to follow from each batch."""
+    """Each batch's random draws were made to depend on the batch alone."""
     budget_exhausted: bool = False
-    """More seeds would have told more."""
+    """More seeds would have shown more."""
     whole_ladder: bool = False
-    """Of a rung: the proof of the whole ladder speaks for it."""
+    """For a rung: the proof of the whole ladder covers it."""
     changes: tuple[TrainingChange, ...] = ()
     """What semantic fixes change."""

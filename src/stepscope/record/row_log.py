@@ -1,8 +1,8 @@
 """The row log: what the probe writes while the program runs.
 
-A row is a stretch of the observed thread's time that ends with an event (`KINDS`). Rows follow
-each other without gaps, so they add up to the time since the probe began; steps are put together
-from them afterwards. Times are nanoseconds of CLOCK_MONOTONIC; NaN means not known.
+A row is a stretch of the observed thread's time that ends with an event (`KINDS`). Rows follow each
+other without gaps, so they add up to the time since the probe began; steps are assembled from them
+later. Times are nanoseconds of CLOCK_MONOTONIC; NaN means unknown.
 """
 
 from enum import IntEnum
@@ -31,8 +31,8 @@ class RowKind(IntEnum):
     STEP = 1  # an optimizer stepped
     MARK = 2  # the program called stepscope.step()
     EVAL = 3  # a root model returned without recording gradients
-    CALL = 4  # a root model returned, no optimizer seen to step so far
-    BACKWARD = 5  # backward returned, no optimizer seen to step so far
+    CALL = 4  # a root model returned, no optimizer step seen so far
+    BACKWARD = 5  # backward returned, no optimizer step seen so far
     BATCH = 6  # a loader delivered, neither root nor optimizer seen so far
     SAVE = 7  # a checkpoint was written
     EPOCH = 8  # a loader's iterator was made
@@ -87,14 +87,14 @@ SAMPLE_COLUMNS: Final = (
     "gpu_throttle",  # NVML's bit mask of clock event reasons
     "gpu_other_processes",
     "gpu_energy_mj",  # NVML's running total
-    "other_cpu_percent",  # of one core: others' use of the cores the program may use
+    "other_cpu_percent",  # of one core: others' use of the program's cores
 )
-"""What the parent samples of the machine, about ten times a second."""
+"""What the parent samples on the machine, about ten times a second."""
 
 FIRST_SAMPLE_COLUMNS: Final = SAMPLE_COLUMNS[:-1]
-"""Those that every version has written."""
+"""Columns that every version has written."""
 
 MAY_BE_UNKNOWN: Final = frozenset(
     ("loss", *(name for name in ROW_COLUMNS if name.startswith("device_")), *SAMPLE_COLUMNS[1:])
 )
-"""Columns in which NaN is no damage."""
+"""Columns in which NaN is not damage."""

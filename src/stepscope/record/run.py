@@ -1,4 +1,4 @@
-"""run.json: what the launcher knows of a run, written before it starts and again at its end."""
+"""run.json: what the launcher knows about a run, written before it starts and at its end."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ RUN_SCHEMA = "stepscope.run/2"
 
 
 class RunHeader(Record):
-    """One execution of a program, as run.json and a run's document name it. What only its end
-    tells is absent until then."""
+    """One execution of a program, as run.json and a run's document name it. What is known only at
+    the end is absent until then."""
 
     id: str | None = None
     program: str | None = None
@@ -50,14 +50,15 @@ class RunOptions(Record):
 
 
 class ProgramNoise(Record):
-    """How far processes of the program were known to differ on this machine as the run was made."""
+    """How far processes of the program were known to differ on this machine at the time of the
+    run."""
 
     device: str
-    """cpu or cuda: what the program computes on is known only at its end."""
+    """cpu or cuda: the program's device is known only at its end."""
     share: float
     """Two processes stay within it 19 times of 20."""
     processes: int
-    """It was measured on."""
+    """How many processes it was measured on."""
 
 
 class DeviceSwitch(Record):
@@ -85,20 +86,20 @@ class RunRecord(Record):
 
     @property
     def start_ns(self) -> float:
-        """When the program was started; 0: not known."""
+        """When the program started; 0: unknown."""
         return float(self.run.started_ns or 0)
 
     @property
     def warmup(self) -> int | None:
-        """The warm-up that was asked for, in steps."""
+        """The requested warm-up, in steps."""
         return self.options.warmup if self.options else None
 
     @property
     def fixes(self) -> list[str]:
-        """The fixes that were asked for."""
+        """The requested fixes."""
         return (self.options.fixes if self.options else None) or []
 
     @property
     def usable_cores(self) -> float:
-        """Cores the run could use; 0: not known."""
+        """Cores the run could use; 0: unknown."""
         return float(((self.machine or {}).get("cpu") or {}).get("usable_cores") or 0)

@@ -1,4 +1,4 @@
-"""The timeline: what a profiler recorded, whatever tool recorded it, as typed columns.
+"""The timeline: what a profiler recorded, as typed columns, whichever tool it was.
 
 Times are int64 nanoseconds since `Timeline.origin_ns`. Names, shapes and the like are interned:
 a column holds an index into a list of the Timeline, and -1 where there is nothing.
@@ -57,7 +57,7 @@ class _Spans:
 
 @dataclass(frozen=True, slots=True)
 class HostEvents(_Spans):
-    """Ordered by start; of two that start together on a thread the longer comes first."""
+    """Ordered by start; if two start together on a thread, the longer comes first."""
 
     kind: UInt8  # HostKind
     name: Int32  # into Timeline.names
@@ -98,8 +98,8 @@ class MemoryEvents:
     device: Int16  # NOTHING for host memory
     address: Int64
     bytes: Int64
-    allocated: Int64  # all that is allocated after this, NOTHING where not said
-    reserved: Int64  # the same for what the allocator holds
+    allocated: Int64  # total allocated after this, NOTHING if not recorded
+    reserved: Int64  # total the allocator holds, likewise
     thread: Int32  # into Timeline.threads
 
     def __len__(self) -> int:
@@ -108,9 +108,9 @@ class MemoryEvents:
 
 @dataclass(frozen=True, slots=True)
 class SyncEvents(_Spans):
-    """Synchronisations as the device's tracer saw them (category cuda_sync); often empty.
+    """Synchronisations seen by the device's tracer (category cuda_sync); often empty.
 
-    Not work: a stream that waits is idle.
+    They are not work: a waiting stream is idle.
     """
 
     name: Int32  # into Timeline.names
@@ -123,7 +123,7 @@ class SyncEvents(_Spans):
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """A host thread. Ids are text, as some tools write names there."""
+    """A host thread. Ids are text, since some tools write names there."""
 
     pid: str
     tid: str
@@ -140,7 +140,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """Inputs of an operator, each field JSON text as recorded (b"" where it was not)."""
+    """An operator's inputs, each field JSON text as recorded (b"" if it was not)."""
 
     dims: bytes = b""
     types: bytes = b""
@@ -150,7 +150,7 @@ class Shapes:
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """How a kernel was launched; None where it was not recorded."""
+    """How a kernel was launched; None: not recorded."""
 
     grid: tuple[int, ...] | None = None
     block: tuple[int, ...] | None = None
@@ -163,7 +163,7 @@ class Geometry:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """What was communicated; None where it was not recorded."""
+    """What was communicated; None: not recorded."""
 
     name: str
     dtype: str | None = None
@@ -176,7 +176,7 @@ class Collective:
 
 @dataclass(frozen=True, slots=True)
 class DeviceInfo:
-    """A device as the recording describes it; None where it does not."""
+    """A device as the recording describes it; None: not described."""
 
     index: int
     name: str | None = None
@@ -189,11 +189,11 @@ class DeviceInfo:
 
 @dataclass(slots=True)
 class Quality:
-    """How far a recording can be trusted: what was read, mended and left out."""
+    """How far to trust a recording: what was read, repaired and left out."""
 
     read: int = 0  # events in the file
     kept: int = 0  # events that are in the timeline
-    repaired: dict[str, int] = field(default_factory=dict)  # what was mended -> how often
+    repaired: dict[str, int] = field(default_factory=dict)  # what was repaired -> how often
     dropped: dict[str, int] = field(default_factory=dict)  # why left out -> how often
     ignored: dict[str, int] = field(default_factory=dict)  # carries no time (arrows, labels)
     truncated: bool = False
@@ -224,22 +224,23 @@ class Timeline:
     backend: str | None  # of communication: nccl, gloo
     quality: Quality
     derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """What analyses worked out from it, by function: see `once_per_timeline`."""
+    """Results that analyses cached, by function: see `once_per_timeline`."""
 
     def name_of(self, index: int) -> str:
         return self.names[index] if index >= 0 else ""
 
     def host_names(self, events: Column) -> Column:
-        """The names of host events, as indices into `names`; NOTHING where an event is NOTHING."""
+        """Names of host events, as indices into `names`; NOTHING for an event that is NOTHING."""
         return np.append(self.host.name, np.int32(NOTHING))[events]
 
     def named(self, *prefixes: str) -> Column:
-        """For each of `names`, whether it starts with one of the prefixes: to index by a column."""
+        """For each of `names`, whether it starts with one of the prefixes: a mask to index by a
+        column."""
         return np.fromiter((n.startswith(prefixes) for n in self.names), bool, len(self.names))
 
 
 def once_per_timeline(compute: Callable[[Timeline], T]) -> Callable[[Timeline], T]:
-    """Keep a function's result with its timeline: several analyses need it."""
+    """Cache a function's result with its timeline, for the analyses that share it."""
     key = f"{compute.__module__}.{compute.__qualname__}"
 
     @wraps(compute)
@@ -258,7 +259,7 @@ def column_types(table: type) -> dict[str, type[np.generic]]:
 
 
 def make_events(table: type[T], **columns: Any) -> T:
-    """A table from sequences, in the columns' own types; columns left out are all NOTHING."""
+    """A table from sequences, in the columns' types; columns left out are all NOTHING."""
     size = len(next(iter(columns.values()), ()))
     return table(
         **{
@@ -274,7 +275,7 @@ _LARGEST_CODE = 2**61  # combined codes of rows fit in 64 bits below it
 
 
 def distinct_rows(columns: Sequence[Column]) -> tuple[list[tuple[int, ...]], Column]:
-    """The distinct rows of integer columns, and for each row which one it is."""
+    """The distinct rows of integer columns, and for each row its index among them."""
     if not len(columns[0]):
         return [], np.empty(0, np.int32)
     code, size = np.zeros(len(columns[0]), np.int64), 1
@@ -292,6 +293,6 @@ def distinct_rows(columns: Sequence[Column]) -> tuple[list[tuple[int, ...]], Col
 
 
 def map_rows(columns: Sequence[Column], value: Callable[..., int], dtype: Any = np.int32) -> Column:
-    """A column computed by calling `value` once for each distinct row."""
+    """A column computed by calling `value` once per distinct row."""
     rows, which = distinct_rows(columns)
     return np.array([value(*row) for row in rows], dtype)[which]

@@ -1,5 +1,5 @@
-"""How a trial ended, what makes its times less reliable, and why a fix was not tried or not kept:
-facts, no sentence is kept.
+"""How a trial ended, what makes its times less reliable, and why a fix was not tried or kept:
+facts, no sentences.
 
 Without msgspec: fixes, which reject themselves, are imported inside the user's program.
 """
@@ -13,7 +13,7 @@ class TrialStatus(StrEnum):
 
     OK = "ok"
     NOT_APPLICABLE = "not_applicable"
-    """A fix of the request found nothing to change; the others may have."""
+    """A requested fix found nothing to change; others may have."""
     BROKE = "broke"
     """A fix stopped the program."""
     OUT_OF_MEMORY = "out_of_memory"
@@ -24,7 +24,7 @@ class TrialStatus(StrEnum):
 
     @property
     def label(self) -> str:
-        """As people read it."""
+        """For people."""
         return self.value.replace("_", " ")
 
 
@@ -47,14 +47,14 @@ class TrialReason(StrEnum):
     OBSERVING_STOPPED = "observing_stopped"
     TOO_FEW_STEADY = "too_few_steady"
     NO_SAMPLE_COUNT = "no_sample_count"
-    """Its steps do not show how many samples they take."""
+    """Its steps do not show their number of samples."""
     PATCH_REFUSED = "patch_refused"
     UNREADABLE = "unreadable"
     """Its run folder cannot be read."""
 
 
 class StopReason(StrEnum):
-    """Why a search ended before it was done."""
+    """Why a search ended early."""
 
     BUDGET = "budget"
     INTERRUPTED = "interrupted"
@@ -76,12 +76,12 @@ class TrialNote:
     detail: str = ""
     """What throttled the clocks, or how the series is unstable."""
     share: float = 0.0
-    """How much its step times vary, as a share; 0 where that is not the matter."""
+    """How much step times vary, as a share; 0 for other kinds."""
 
 
 class RejectReason(StrEnum):
-    """Why a fix was not tried, or not kept, as the search decides. Fixes have reasons of their own
-    why they cannot help a program: see `fixes.applicability.unsuitable`."""
+    """Why the search did not try or keep a fix. Fixes have their own reasons why they cannot help a
+    program: see `fixes.applicability.unsuitable`."""
 
     # Not tried. In brackets: what `Rejection.detail` holds.
     SKIPPED = "skipped"
@@ -92,32 +92,32 @@ class RejectReason(StrEnum):
     NOTHING_FOUND = "nothing_found"  # no finding suggests it, and without one it is not tried
     SAVES_MEMORY_ONLY = "saves_memory_only"
     NO_OTHER_VALUE = "no_other_value"
-    REQUIRES = "requires"  # the fix it has nothing to do without
+    REQUIRES = "requires"  # the fix it needs
     PREDICTED_LOSS = "predicted_loss"  # the predicted speedup
     # Tried.
     NO_DATA = "no_data"
-    """Trials do not measure the objective."""
+    """Trials cannot measure the objective."""
     SLOWER_AT_ONCE = "slower_at_once"
     """The first trial showed no gain."""
     WITHIN_NOISE = "within_noise"
-    """Too small a gain to tell from run-to-run noise."""
+    """A gain within run-to-run noise."""
     NOT_CLEAR = "not_clear"
     NOT_BETTER = "not_better"
     TOO_SLOW = "too_slow"  # less memory, but slower by this share
-    TRIAL_FAILED = "trial_failed"  # how the trial failed; `fix` is the one that did
-    OBSERVED_KIND = "observed_kind"  # where it changes more than --allow permits; see `kind`
+    TRIAL_FAILED = "trial_failed"  # how the trial failed; `fix` is the one that failed
+    OBSERVED_KIND = "observed_kind"  # if it changes more than --allow permits; see `kind`
     UNSETTLED = "unsettled"
-    """The budget ended after `trials` trials that showed a gain."""
+    """The budget ran out after `trials` trials that showed a gain."""
     DIFFERS = "differs"
     """Losses or outputs differ."""
     REPLACED = "replaced"
-    """`fix` is better in its place."""
+    """`fix` is better and replaced it."""
     DROPPED = "dropped"
-    """As fast without it, beside the other fixes."""
+    """The other fixes are as fast without it."""
 
 
 class RejectState(StrEnum):
-    """The coarse outcome: `state` in the JSON of a tune. A trial's status stands for itself."""
+    """The coarse outcome: `state` in the JSON of a tune. A failed trial's status is used as is."""
 
     LEFT_OUT = "left_out"
     NOT_ALLOWED = "not_allowed"
@@ -150,16 +150,16 @@ class Rejection:
     reason: str
     """A RejectReason, or the id of a fix's own reason."""
     detail: float | str | None = None
-    """See the reason; words are those of the fix or of the program."""
+    """Depends on the reason; text comes from the fix or the program."""
     fix: str | None = None
-    """Another fix, as `--fix` takes it: in its place, or the one that failed."""
+    """Another fix, as `--fix` takes it: the one that replaced it, or that failed."""
     kind: str | None = None
     """exact, numeric or semantic: what --allow would have to permit."""
     status: TrialStatus | None = None
-    """Of the trial that failed."""
+    """The failed trial's status."""
     trials: int | None = None
     text: str | None = field(default=None, compare=False)
-    """The sentence of a fix's own reason."""
+    """The sentence for a fix's own reason."""
 
     @property
     def state(self) -> RejectState | TrialStatus:
@@ -170,5 +170,5 @@ class Rejection:
 
     @property
     def tried(self) -> bool:
-        """Whether trials were made with it."""
+        """Whether it was tried."""
         return self.state is not RejectState.LEFT_OUT

@@ -13,7 +13,7 @@ def format_number(value: float) -> str:
 
 
 def format_signed(value: float) -> str:
-    """With its sign: `+3.9`, `−0.42`."""
+    """With a sign: `+3.9`, `−0.42`."""
     return f"+{format_number(value)}" if value >= 0 else format_number(value)
 
 
@@ -39,7 +39,7 @@ def format_bytes(value: float) -> str:
 
 
 def memory_unit(values: Iterable[float | None]) -> tuple[float, str]:
-    """What to divide bytes by, and the unit's name, so that the largest reads well."""
+    """The divisor and name of the unit that suits the largest of some byte counts."""
     most = max((value for value in values if value is not None and value == value), default=0.0)
     for power, name in ((3, "GiB"), (2, "MiB"), (1, "KiB")):
         if most >= 1024.0**power:
@@ -56,7 +56,7 @@ def format_rate(value: float, unit: str) -> str:
 
 
 def format_share(share: float, digits: int = 0) -> str:
-    """A share of 0 to 1 in percent: `61%`."""
+    """A share (0 to 1) in percent: `61%`."""
     return f"{share:.{digits}%}"
 
 
@@ -71,10 +71,10 @@ def format_interval(low: float, high: float, digits: int = 2) -> str:
 
 
 def plural(count: int, noun: str, nouns: str | None = None) -> str:
-    """`1 step`, `412 steps`; `nouns` where an s is not enough."""
+    """`1 step`, `412 steps`; `nouns` for irregular plurals."""
     return f"{count:,} {noun if count == 1 else nouns or f'{noun}s'}"
 
 
 def capitalized(text: str) -> str:
-    """With a capital first letter, the rest as it is."""
+    """With a capital first letter, the rest unchanged."""
     return text[:1].upper() + text[1:]

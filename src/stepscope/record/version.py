@@ -1,3 +1,3 @@
-"""The version, here so that no layer needs the package's front door for it."""
+"""The version, kept here so that no layer has to import the package's top level for it."""
 
 __version__ = "0.1.0"

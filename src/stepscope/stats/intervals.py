@@ -1,8 +1,8 @@
-"""How long a step takes in processes like these, and how well that is known.
+"""How long a step takes in processes like these, and how certain that is.
 
-Processes of one program differ by more than the steps of each explain: where memory lies, which
-algorithm was chosen, how warm the chip was. So a process counts as one observation, its time for
-all steps over their number, and a thousand steps of a single process do not replace a second one.
+Processes of one program differ by more than the scatter of their steps: in memory placement, chosen
+algorithms, chip temperature. So each process is one observation, its total step time over its
+number of steps, and a thousand steps of one process do not replace a second process.
 """
 
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ from stepscope.stats.series import Floats, cycle_length
 
 Processes = Sequence[Sequence[float]]  # the steady step times of each process, ms
 
-DEFAULT_NOISE_FLOOR: Final = 0.15  # of a single process: 5% deviation, more than machines showed
-FEW_PROCESSES_FLOOR: Final = 0.05  # of one or two, at least: they agree by chance too often
+DEFAULT_NOISE_FLOOR: Final = 0.15  # of a single process: 5% deviation, more than any machine showed
+FEW_PROCESSES_FLOOR: Final = 0.05  # minimum for one or two: they agree by chance too often
 _BLOCKS: Final = (4, 10)  # at least, at most
 _DEGREES: Final = np.array([1, 2, 3, 4, 5, 6, 8, 10, 15, 30, 100, 1e9])
 _FEW: Final = (12.706205, 4.302653, 3.182446, 2.776445, 2.570582, 2.446912)
@@ -28,7 +28,7 @@ _PLACES, _LOGS = -1 / _DEGREES, np.log(_FEW + _MANY)
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean step time in ms, its 95% interval and the number of processes it is from.
+    """A mean step time in ms, its 95% interval and the number of processes behind it.
 
     `spread` is the standard deviation between processes as a share, None for a single one.
     """
@@ -43,8 +43,8 @@ class Estimate:
 def estimate(processes: Processes, floor: float | None = None) -> Estimate:
     """The mean step time over processes, by Student's t on the logarithms of their means.
 
-    A single process leaves open how much others would differ: `floor` says it (`noise_floor` of
-    this machine), or None, where much is assumed; the spread of its blocks comes on top.
+    One process cannot show how much others differ. `floor` (this machine's `noise_floor`) stands
+    in; None assumes a large one. The spread between its blocks is added.
     """
     logs = log_means(processes)
     count, middle, within = len(logs), float(logs.mean()), within_process_margin(processes)
@@ -62,19 +62,19 @@ def estimate(processes: Processes, floor: float | None = None) -> Estimate:
 def log_means(processes: Processes) -> Floats:
     """The logarithm of each process's mean step time."""
     if not len(processes):
-        raise ValueError("nothing is known without a process")
+        raise ValueError("no process was measured")
     if not all(map(len, processes)):
-        raise ValueError("a process without step times")
+        raise ValueError("a process has no step times")
     means = np.array([np.mean(series) for series in processes])
     if not (np.isfinite(means).all() and (means > 0).all()):
-        raise ValueError("step times are positive")
+        raise ValueError("step times must be positive")
     logs: Floats = np.log(means)
     return logs
 
 
 def noise_margin(floor: float | None, *sides: int) -> float:
-    """How far noise moves the mean of so many processes from another's, or from the truth where
-    there is one side only: as a logarithm, in 19 cases of 20. None: no floor was measured."""
+    """How far noise separates the means of two sides of so many processes, or one side's mean from
+    the truth, 19 times of 20, as a logarithm. `floor` None: not measured."""
     fewest = min(sides)
     if floor is None:
         floor = DEFAULT_NOISE_FLOOR if fewest == 1 else 0.0
@@ -84,10 +84,10 @@ def noise_margin(floor: float | None, *sides: int) -> float:
 
 
 def block_means(series: Sequence[float], at_least: int = 16) -> Floats:
-    """Means of four to ten blocks of steps that follow each other; fewer only of fewer steps.
+    """Means of four to ten consecutive blocks of steps, fewer if there are few steps.
 
-    Of `at_least` steps where there are so many, and of whole cycles where steps come in bursts,
-    as from the workers of a data loader: half a burst would be a difference that is none.
+    A block has `at_least` steps where possible and covers whole cycles if steps come in bursts, as
+    from loader workers: half a burst would look like a difference.
     """
     times = np.asarray(series, dtype=np.float64)
     period = cycle_length(times)
@@ -99,9 +99,8 @@ def block_means(series: Sequence[float], at_least: int = 16) -> Floats:
 
 
 def within_process_margin(processes: Processes) -> float:
-    """How far the mean of these very processes may lie from their own truth, as a share: 95%.
-
-    By their blocks; 0 where no process has two. Processes that agree are not believed beyond it.
+    """The 95% margin of the processes' own mean as a share, from their blocks; 0 if no process has
+    two. Agreement between processes never claims a smaller margin.
     """
     parts = [block_means(series) for series in processes]
     degrees = sum(len(part) - 1 for part in parts)
@@ -114,5 +113,5 @@ def within_process_margin(processes: Processes) -> float:
 
 
 def student_t(degrees: float) -> float:
-    """The number of standard errors that hold 95% by Student's t; `degrees` need not be whole."""
+    """How many standard errors cover 95% by Student's t; `degrees` need not be whole."""
     return float(np.exp(np.interp(-1 / degrees, _PLACES, _LOGS)))

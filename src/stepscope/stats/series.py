@@ -1,5 +1,5 @@
-"""What a series of step times says: where the warm-up ends, its spikes, its drift, and the cycle in
-which loader workers deliver; and where throughput stops growing with the batch size.
+"""What a series of step times shows: its warm-up, spikes, drift, and the cycle in which loader
+workers deliver; and where throughput stops growing with batch size.
 """
 
 from collections.abc import Sequence
@@ -22,9 +22,9 @@ class Spike:
 
 
 def warmup_length(values: Floats) -> int:
-    """How many first values belong to the warm-up: until five in a row look like the second half.
+    """Length of the warm-up: it ends once five values in a row look like the second half.
 
-    At least one of four or more (the first step always pays for something), at most half.
+    At least one of four or more values (the first step always pays for something), at most half.
     """
     n = len(values)
     if n < 4:
@@ -41,7 +41,7 @@ def warmup_length(values: Floats) -> int:
 
 
 def find_spikes(values: Floats) -> list[Spike]:
-    """Values beyond six median deviations and half as long again as usual, worst first."""
+    """Values more than six median deviations out and at least 1.5 times the usual, worst first."""
     if len(values) < 8:
         return []
     usual = float(np.median(values))
@@ -52,9 +52,8 @@ def find_spikes(values: Floats) -> list[Spike]:
 
 
 def drift(values: Floats) -> float | None:
-    """Change of the usual value from the first to the last quarter, as a share; None when short.
-
-    0 where it lies within what the quarters' own spread explains.
+    """Relative change of the usual value from the first to the last quarter; None for a short
+    series, 0 if the quarters' own spread explains it.
     """
     if len(values) < 40:
         return None
@@ -72,8 +71,8 @@ _ALIKE, _BEYOND_NEIGHBOURS = 0.5, 0.2  # correlations
 
 
 def cycle_length(values: Floats) -> int:
-    """After how many steps the pattern of a series returns, as when each worker of a data loader
-    delivers a batch in turn; 1 where there is none, or fewer than four rounds of it."""
+    """The period in steps, as when loader workers deliver in turn; 1 if there is none, or fewer
+    than four rounds of it."""
     longest = min(_LONGEST, len(values) // 4)
     if longest < 2:
         return 1
@@ -82,9 +81,9 @@ def cycle_length(values: Floats) -> int:
     if energy <= 1e-18 * float(values @ values):
         return 1
     padded = np.concatenate([np.zeros(longest), centred])
-    alike = np.correlate(padded, centred)[longest - 1 :: -1] / energy  # by one step of lag and on
+    alike = np.correlate(padded, centred)[longest - 1 :: -1] / energy  # by lag, from one step
     best = int(np.argmax(alike[1:])) + 1
-    # A drift likens every step to its neighbour most; a cycle does not.
+    # Under drift every step resembles its neighbour most; in a cycle it does not.
     found = alike[best] > max(_ALIKE, alike[0] + _BEYOND_NEIGHBOURS)
     return best + 1 if found else 1
 
@@ -93,9 +92,9 @@ NEAR_BEST: Final = 0.05
 
 
 def knee_index(rates: Sequence[float], within: float = NEAR_BEST) -> int | None:
-    """The first of some sizes, in rising order, whose rate is within this share of the best.
+    """Index of the smallest size whose rate is within this share of the best; sizes rise.
 
-    None where nothing was measured.
+    None if nothing was measured.
     """
     best = max(rates, default=0.0)
     if best <= 0:

@@ -12,13 +12,13 @@ from stepscope.stats.series import Floats, find_spikes
 BETWEEN_PROCESSES: Final = 0.03  # standard deviation, as a share; the rest are shares too
 BETWEEN_HALVES: Final = 0.05
 BETWEEN_BLOCKS: Final = 0.05
-_FEW: Final = 0.02  # of the steps are long: they are named rather than the blocks that hold them
+_FEW: Final = 0.02  # of the steps: so few long ones are reported instead of their blocks
 
 
 def why_unstable(times: Sequence[float] | Processes) -> str | None:
-    """What is wrong with a series of steady step times, or with those of several processes.
+    """What is wrong with the steady step times of one or several processes.
 
-    None where nothing is, and where a series is too short to tell.
+    None if nothing is, or if a series is too short to tell.
     """
     if not _several(times):
         return _series(np.asarray(times, dtype=np.float64))
@@ -40,7 +40,7 @@ def _series(values: Floats) -> str | None:
     means = block_means([*values])
     if len(means) < 4 or values.mean() <= 0:
         return None
-    # The halves by the middle one of their blocks, which a single long step does not move.
+    # Each half by its median block, which a single long step does not move.
     half = len(means) // 2
     first, second = means[:half], means[-half:]
     change = float(np.median(second) / np.median(first)) - 1

@@ -1,4 +1,4 @@
-"""Whether one group of processes is faster than another: a claim only where it holds."""
+"""Whether one group of processes is faster than another, claimed only if it is certain."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ from stepscope.stats.intervals import (
 )
 from stepscope.stats.series import Floats
 
-MIN_DIFFERENCE: Final = 0.02  # differences within it are not claimed, however steady the times look
-MAX_SAME_DIFFERENCE: Final = 0.05  # nobody takes more for the same, however noisy the machine
+MIN_DIFFERENCE: Final = 0.02  # smaller differences are not claimed, however steady the times look
+MAX_SAME_DIFFERENCE: Final = 0.05  # the largest that counts as none, on any machine
 
 
 class Verdict(StrEnum):
-    """What may be said of the other against the base."""
+    """The other compared with the base."""
 
     FASTER = "faster"
     SLOWER = "slower"
@@ -32,7 +32,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`ratio` is the base's step time over the other's, its speedup, with a 95% interval.
+    """`ratio`, the speedup, is the base's step time over the other's, with a 95% interval.
 
     `floor` is the difference, as a share, up to which the two count as the same.
     """
@@ -45,11 +45,11 @@ class Comparison:
 
 
 def compare_processes(base: Processes, other: Processes, floor: float | None = None) -> Comparison:
-    """FASTER or SLOWER where the whole interval lies beyond 2%, SAME where all of it lies within
-    the noise floor, but at least 2% and at most 5%; else UNCLEAR.
+    """FASTER or SLOWER if the whole interval lies beyond 2%, SAME if all of it lies within the
+    noise floor, taken as 2% to 5%; else UNCLEAR.
 
-    `floor` is this machine's `noise_floor`, None where it is not known: no interval is narrower
-    than it implies. A single process on a side cannot show its own spread, so the floor stands in.
+    `floor` is this machine's `noise_floor`, None if unknown: no interval is narrower than it
+    implies. One process on a side cannot show its spread, so the floor stands in.
     """
     ours, theirs = log_means(base), log_means(other)
     within = float(np.hypot(within_process_margin(base), within_process_margin(other)))
@@ -61,7 +61,8 @@ def compare_processes(base: Processes, other: Processes, floor: float | None = N
 
 
 def verdict_for_interval(low: float, high: float, same: float) -> Verdict:
-    """What an interval of a speedup allows to say; `same` is what counts as no difference."""
+    """The verdict a speedup's interval allows; `same` is the largest difference that counts as
+    none."""
     if low > 1 + MIN_DIFFERENCE:
         return Verdict.FASTER
     if high < 1 / (1 + MIN_DIFFERENCE):
@@ -74,10 +75,10 @@ def _reach(ours: Floats, theirs: Floats, within: float, floor: float | None) -> 
     n, m = len(ours), len(theirs)
     noise = noise_margin(floor, n, m)
     if n + m > 2:
-        # Of two against two Welch's rule believes hardly anything: a common spread says more.
+        # For two against two, Welch's rule is far too cautious: a common spread says more.
         pooled = min(n, m) == 1 or n + m == 4
         noise = max(noise, (_pooled if pooled else _welch)(ours, theirs))
-    # Several processes have the noise of their blocks in their own spread already.
+    # The spread of several processes already includes the noise of their blocks.
     return float(np.hypot(noise, within)) if min(n, m) == 1 else max(noise, within)
 
 
@@ -97,9 +98,9 @@ def _welch(ours: Floats, theirs: Floats) -> float:
 
 
 def noise_floor(groups: Sequence[Processes]) -> float | None:
-    """The difference, as a share, that two processes of one thing stay within 19 times of 20.
+    """The difference, as a share, within which two processes of one thing stay 19 times of 20.
 
-    Each group is the processes of one thing. None where no group has two processes.
+    A group holds processes of one thing. None if no group has two.
     """
     spread = process_spread(groups)
     if spread is None:
@@ -109,8 +110,8 @@ def noise_floor(groups: Sequence[Processes]) -> float | None:
 
 
 def process_spread(groups: Sequence[Processes]) -> float | None:
-    """The standard deviation between processes of one thing, as a logarithm; groups and None as
-    above. Of three groups or more the usual one counts, so that a noisy one does not blind the
+    """The standard deviation between processes of one thing, as a logarithm; groups and None as in
+    `noise_floor`. From three groups on the median counts, so that a noisy one does not hide the
     rest."""
     logs = [log_means(group) for group in groups if len(group) > 1]
     if not logs:
@@ -123,6 +124,6 @@ def process_spread(groups: Sequence[Processes]) -> float | None:
 
 
 def _typical(variance: float, degrees: int) -> float:
-    """So scaled that its median over samples is the true variance, not its mean: by the cube root
-    of chi-squared, which is nearly normal."""
+    """A variance scaled so that its median over samples, not its mean, is the true one: by the cube
+    root of chi-squared, which is nearly normal."""
     return float(variance / (1 - 2 / (9 * degrees)) ** 3)
