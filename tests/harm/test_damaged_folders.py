@@ -85,7 +85,7 @@ def test_what_is_no_plain_file_is_named_and_not_read(folder: Path, name: str, ki
 @pytest.mark.parametrize("value", ["../../../x", "/tmp/x", "..", ".", "a/b", "\0", "x" * 5000])
 def test_an_id_that_is_no_name_is_refused(folder: Path, value: str) -> None:
     set_value(folder / "run.json", ["run", "id"], value)
-    assert "run.json is not a run of stepscope: Expected a name - at `$.run.id`" in refusal(folder)
+    assert "run.json is not a stepscope run: Expected a name - at `$.run.id`" in refusal(folder)
 
 
 @pytest.mark.parametrize(

@@ -109,5 +109,5 @@ def test_every_reason_to_reject_a_fix_is_a_sentence(reason):
 
 
 def test_a_document_of_the_version_before_is_refused():
-    with pytest.raises(UsageError, match="made by another version of stepscope"):
+    with pytest.raises(UsageError, match="written by another version of stepscope"):
         decode(tuned(schema="stepscope.tune/1"), Tune)

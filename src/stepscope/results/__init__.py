@@ -1,1 +1,1 @@
-"""Results on disk as objects: run, trace, tune, bench. Loaded at one door, redacted on request."""
+"""Results on disk as objects: run, trace, tune, bench. Loaded in one place, redacted on request."""

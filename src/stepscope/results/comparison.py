@@ -23,14 +23,15 @@ class FloorSource(StrEnum):
     """Where a noise floor comes from."""
 
     OWN = "own"
-    """The compared processes: three or more on each side."""
+    """From the compared processes: three or more on each side."""
     STORED = "stored"
-    """In the results: of earlier processes of the program, or of all processes they hold."""
+    """Stored in the results: from earlier processes of the program, or from all the results'
+    processes."""
     ASSUMED = "assumed"
     SAME_PROGRAM = "same program"
-    """Of this program in the cache, as the comparison was made: before stored in the results."""
+    """From this program's noise cached at comparison time; used before results stored it."""
     OTHER_PROGRAMS = "other programs"
-    """Of others in the cache, likewise."""
+    """From other programs' cached noise, likewise."""
 
 
 class SideNames(Struct, frozen=True):
@@ -65,9 +66,9 @@ class ItemVerdict(Struct, frozen=True, kw_only=True):
     noise_floor: float
     noise_floor_from: FloorSource
     noise_floor_processes: int | None
-    """Processes a stored floor was measured on."""
+    """How many processes a stored floor was measured on."""
     within_process_variation: float
-    """Standard deviation between blocks of steps, a share, where it raised an assumed floor."""
+    """Standard deviation between blocks of steps, as a share, if it raised an assumed floor."""
 
 
 class PhaseChange(Struct, frozen=True):
@@ -101,7 +102,7 @@ class Unit(StrEnum):
 
 
 class AmountChange(Struct, frozen=True):
-    """A quantity known of both sides."""
+    """A quantity known for both sides."""
 
     name: Quantity
     unit: Unit
@@ -119,7 +120,7 @@ class LossState(StrEnum):
 
 class LossComparison(Struct, frozen=True):
     """`step` is the first that differs, counted from 1; `largest` the largest relative difference,
-    None where a loss is missing; `control` the state between two runs of one side."""
+    None if a loss is missing; `control` the state between two runs of one side."""
 
     state: LossState
     step: int | None
@@ -154,14 +155,14 @@ class Setting(Struct, frozen=True):
 
 
 class SettingDifference(Setting, frozen=True, kw_only=True):
-    """A setting with two values; None where a side does not have it."""
+    """A setting with two values; None if a side lacks it."""
 
     base: SettingValue
     other: SettingValue
 
 
 class WorkUnit(StrEnum):
-    """What a recorded step is counted in: kernels, or operators where there is no device."""
+    """What a recorded step is counted in: kernels, or operators without a device."""
 
     KERNELS = "kernels"
     OPERATORS = "operators"
@@ -216,7 +217,8 @@ class KernelComparison(Struct, frozen=True):
 
 
 class CallSite(Struct, frozen=True):
-    """A function of the user's code and where it begins: recordings do not know its lines."""
+    """A function of the user's code and where it begins: recordings do not name the line of a
+    call."""
 
     function: str
     file: str
@@ -238,7 +240,7 @@ class WorkChange(Struct, frozen=True):
 
 
 class Cause(Struct, frozen=True):
-    """A phase that changed and what explains it. `phase` is "idle" where the device waited."""
+    """A phase that changed and what explains it. `phase` is "idle" if the device waited."""
 
     phase: str
     delta_ms: float
@@ -263,7 +265,7 @@ class NoteKind(StrEnum):
 
 
 class Note(Struct, frozen=True):
-    """`names` are the results it applies to; `reason` is the driver's, of throttling."""
+    """`names` are the results it applies to; `reason` is the driver's reason for throttling."""
 
     kind: NoteKind
     names: tuple[str, ...] = ()
@@ -287,10 +289,10 @@ class Comparison(Struct, frozen=True, kw_only=True):
     exit_code: int
     items: tuple[ItemVerdict, ...]
     left_out: tuple[str, ...]
-    """Labels of items that only one side has."""
+    """Labels of items on one side only."""
     phases: tuple[PhaseChange, ...]
     scale: float
-    """Brings the other's steps to as many samples as the base's."""
+    """Factor that scales the other's steps to the base's samples per step."""
     kernels: KernelComparison | None
     idle: tuple[PhaseChange, ...]
     amounts: tuple[AmountChange, ...]
@@ -303,12 +305,12 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
     @property
     def decisive(self) -> ItemVerdict:
-        """The item that speaks for all."""
+        """The item that decides the overall verdict."""
         return decisive_item(self.items)
 
 
 def decisive_item(items: tuple[ItemVerdict, ...]) -> ItemVerdict:
-    """The worst of the slower items, else of the unclear, else the fastest."""
+    """The slowest of the slower items, else the worst unclear one, else the fastest."""
     order: tuple[Verdict, ...] = ("SLOWER", "UNCLEAR", "FASTER", "SAME")
     found = min((item.verdict for item in items), key=order.index)
     far = min if found == "FASTER" else max

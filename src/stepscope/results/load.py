@@ -1,7 +1,7 @@
-"""`load`: the one door to results on disk.
+"""`load`: the only way to read results.
 
-CLI, API, reports, comparisons and notebooks start here. What it returns reads its heavy parts
-(rows, timelines, samples) when first asked for, and once.
+CLI, API, reports, comparisons and notebooks start here. Heavy parts (rows, timelines, samples) are
+read once, on first use.
 """
 
 import copy
@@ -45,7 +45,7 @@ _S = TypeVar("_S", bound=Struct)
 
 
 def decode(document: object, struct: type[_S]) -> _S:
-    """A document as its Struct. Raises UsageError where it is of another version."""
+    """A document as its Struct. Raises UsageError if it is of another version."""
     try:
         return from_json(document, struct)
     except (ValidationError, UnicodeError) as problem:
@@ -53,21 +53,21 @@ def decode(document: object, struct: type[_S]) -> _S:
         schema = next((one.type for one in fields(struct) if one.name == "schema"), str)
         read = " or ".join(get_args(schema))
         old = read and isinstance(written, str) and written not in get_args(schema)
-        why = f"it is {written}, this version reads {read}" if old else str(problem)
-        raise UsageError(f"made by another version of stepscope: {why}") from None
+        why = f"it is {written}, but this version reads {read}" if old else str(problem)
+        raise UsageError(f"written by another version of stepscope: {why}") from None
 
 
 def _finite(document: ResultDocument, what: str) -> ResultDocument:
-    """The document; BrokenRun where a number in it is not finite."""
+    """The document; raises BrokenRun if it holds a number that is not finite."""
     try:
-        check_numbers(document, below=math.inf)  # a loss may be as large as it likes
+        check_numbers(document, below=math.inf)  # a loss may be arbitrarily large
     except (RecursionError, ValueError) as problem:
         raise BrokenRun(f"{what}: {problem}") from None
     return document
 
 
 class LoadedResult:
-    """What all kinds of results share."""
+    """What results of all kinds share."""
 
     kind: ClassVar[str]
 
@@ -77,21 +77,21 @@ class LoadedResult:
         self.folder = folder
         """None for a trace alone."""
         self.trace = trace
-        """The recorded window, or the trace itself; None where there is none."""
+        """The file of the recorded window or trace, or None."""
         self.source = name
         """What an error names."""
         self._alter_timeline: Callable[[Timeline], Timeline] | None = None
 
     @cached_property
     def document(self) -> ResultDocument:
-        """What the kind's `--json` prints. Raises StepscopeError where it cannot be read."""
+        """What the kind's `--json` prints. Raises StepscopeError if it cannot be read."""
         return self._document()
 
     def _document(self) -> ResultDocument:
         raise NotImplementedError
 
     def decoded(self, struct: type[_S]) -> _S:
-        """Its document as a Struct, the machine in it checked. Raises UsageError."""
+        """Its document as a Struct, with its machine checked. Raises UsageError."""
         try:
             check_numbers(self.document, below=sys.float_info.max)
             decode(self.document.get("machine") or {}, Machine)
@@ -101,7 +101,7 @@ class LoadedResult:
 
     @cached_property
     def timeline(self) -> Timeline | None:
-        """The recorded window, or the trace; None where there is none."""
+        """The recorded window or trace, or None."""
         found, alter = self._read_timeline(), self._alter_timeline
         return found if found is None or alter is None else alter(found)
 
@@ -116,7 +116,7 @@ class LoadedResult:
     def replaced(
         self, *, timeline: Callable[[Timeline], Timeline] | None = None, **fields: Any
     ) -> Self:
-        """The same result with other attributes; `timeline` changes it when it is read."""
+        """A copy with other attributes; `timeline` transforms the timeline when it is read."""
         made = copy.copy(self)
         if "document" in fields:
             made.__dict__.pop("summary", None)
@@ -129,17 +129,17 @@ class LoadedResult:
 
 @dataclass(frozen=True, slots=True)
 class RunTables:
-    """A run's own tables, as recorded; empty arrays where there are none."""
+    """A run's tables as recorded; empty arrays if there are none."""
 
     steps: Any
-    """analyze.run.steps.Steps; None where no step was seen."""
+    """analyze.run.steps.Steps; None if no step was seen."""
     samples: "npt.NDArray[Any]"
     """Columns of record.row_log.SAMPLE_COLUMNS."""
     warmup: int
 
 
 class Run(LoadedResult):
-    """An observed run: its records, and what they tell."""
+    """An observed run: its records and what they show."""
 
     kind = "run"
 
@@ -153,9 +153,9 @@ class Run(LoadedResult):
 
     @cached_property
     def summary(self) -> RunSummary:
-        """Everything it tells, with its findings. Keeps the windows' analysis for the next reader.
+        """The whole summary, with findings. Caches the windows' analysis in the folder.
 
-        Of a redacted run, or one made of a document, what that says.
+        For a redacted run, or one made from a document, what the document says.
         """
         from stepscope.analyze.run.records import WINDOW_CACHE
         from stepscope.analyze.run.summary import summarize
@@ -166,7 +166,7 @@ class Run(LoadedResult):
         records = self.records
         found = with_findings(summarize(records), records)
         if not records.windows_are_kept:
-            with suppress(OSError):  # a folder of someone else's is read all the same
+            with suppress(OSError):  # a folder that is not ours is still read
                 write_whole(records.folder / WINDOW_CACHE, msgspec.json.encode(records.windows))
         return found
 
@@ -191,7 +191,7 @@ class Run(LoadedResult):
 
     @cached_property
     def sources(self) -> SourceLines:
-        """Source lines as they were at run time, by file and number; none once redacted."""
+        """Source lines at run time, by file and number; none once redacted."""
         return {} if self.folder is None else self.records.sources
 
     def _read_timeline(self) -> Timeline | None:
@@ -209,11 +209,11 @@ class Trace(LoadedResult):
         if timeline is not None:
             self.recording = timeline
         self.counters: Mapping[int, WorkCounters] | None = None
-        """What Nsight Compute counted, by device event; given before the document is asked for."""
+        """What Nsight Compute counted, by device event; set before the document is first read."""
 
     @cached_property
     def recording(self) -> Timeline:
-        """As it was recorded. Raises StepscopeError."""
+        """The timeline as recorded. Raises StepscopeError."""
         return open_trace(self._path)
 
     def _document(self) -> ResultDocument:
@@ -224,12 +224,12 @@ class Trace(LoadedResult):
 
     @cached_property
     def analysis(self) -> TraceAnalysis:
-        """Everything the recording tells, findings apart."""
+        """Everything the recording shows, except findings."""
         return trace_analysis(self.recording, known_ceilings(), self.counters)
 
     @property
     def timelines(self) -> list[Timeline]:
-        """Itself, as of one rank."""
+        """Its timeline, as the only rank."""
         return [self.recording]
 
     def _read_timeline(self) -> Timeline | None:
@@ -249,7 +249,7 @@ class Ranks(LoadedResult):
 
     @cached_property
     def timelines(self) -> list[Timeline]:
-        """In order of rank. Raises StepscopeError where none can be read."""
+        """In order of rank. Raises StepscopeError if none can be read."""
         return open_ranks(self._folder)
 
     def _document(self) -> ResultDocument:
@@ -258,12 +258,12 @@ class Ranks(LoadedResult):
 
 
 class StoredResult(LoadedResult):
-    """A result that its command wrote as one JSON document."""
+    """A result stored as one JSON document."""
 
     schema: ClassVar[str]
     """What the document's schema begins with."""
     file: ClassVar[str | None] = None
-    """Its name in the result's folder; None where it is only written where the user says."""
+    """Its name in the result's folder; None if it is written only to a file the user names."""
 
     def __init__(self, path: Path) -> None:
         folder = path.parent.resolve()
@@ -276,7 +276,7 @@ class StoredResult(LoadedResult):
         except FileNotFoundError:
             raise UsageError(f"{self._path} is gone") from None
         if not isinstance(found, dict):
-            raise UsageError(f"{self._path} is not the result of stepscope {self.kind}")
+            raise UsageError(f"{self._path} is not a result of stepscope {self.kind}")
         return found
 
 
@@ -305,11 +305,11 @@ class Comparison(StoredResult):
 
 
 STORED: tuple[type[StoredResult], ...] = (Tune, Bench, Batch, Comparison)
-"""The kinds that are decoded from a document, told apart by its schema."""
+"""The kinds decoded from a document, distinguished by its schema."""
 COMPARED = ("run", "trace", "tune", "bench")
-"""The kinds that comparisons are made of."""
+"""The kinds that can be compared."""
 REPORTED = (*COMPARED, "batch")
-"""The kinds that reports are made of."""
+"""The kinds that can be reported."""
 
 
 def load(
@@ -317,8 +317,8 @@ def load(
 ) -> LoadedResult:
     """A run folder or id, a trace, a folder of ranks' traces, or a result's folder or JSON.
 
-    None: the last run in `cwd`, which is the current folder. Raises UsageError for anything else,
-    and for results of other `kinds`.
+    None: the last run in `cwd` (default: the current folder). Raises UsageError for anything else
+    and for other `kinds`.
     """
     found = _find(what, Path.cwd() if cwd is None else cwd)
     if kinds is not None and found.kind not in (allowed := tuple(kinds)):
@@ -327,7 +327,7 @@ def load(
                 f"{what} holds traces of several ranks: name one, or run stepscope analyze {what}"
             )
         raise UsageError(f"{what} is a {found.kind} result: name a {_either(allowed)}")
-    _ = found.document  # what cannot be read says so here
+    _ = found.document  # an unreadable result fails here
     return found
 
 
@@ -376,7 +376,7 @@ class _Schema(Struct):
 
 
 def _schema(path: Path) -> str:
-    """What a document says it is, "" where it does not; the rest of it is passed over."""
+    """The schema a document names, "" if none; the rest is skipped."""
     try:
         return msgspec.json.decode(read_plain(path), type=_Schema).schema
     except (BrokenRun, ValueError, RecursionError):

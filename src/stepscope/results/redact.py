@@ -1,5 +1,5 @@
-"""A result that is safe to share: paths, hosts, people, arguments and source lines are replaced,
-the same name always by the same replacement.
+"""Makes a result safe to share: paths, hosts, people, arguments and source lines are replaced, the
+same name always by the same replacement.
 """
 
 import json
@@ -22,7 +22,7 @@ from stepscope.results.load import LoadedResult, ResultDocument, Run
 from stepscope.trace.load import TRACE_ENDINGS
 
 _PUBLIC: Final = ("torch", "torchvision", "torchaudio", "numpy", "lightning", "transformers")
-"""Packages whose files anyone can read: they keep their place in the package."""
+"""Public packages: their files keep their path inside the package."""
 _PACKAGES: Final = re.compile(r"^.*?/(?:site|dist)-packages/")
 _PATH: Final = re.compile(
     r"(?:file://)?(?<![\w.)\]>])(?:~|[A-Za-z]:)?(?:[/\\][^\s/\\:'\"`,;()\[\]{}<>|=*]+){2,}"
@@ -41,7 +41,7 @@ _ADDRESS: Final = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b")
 
 
 class NameReplacements:
-    """Hands out `file1.py`, `file2.json`, …, `run1`; `people` are replaced wherever they stand."""
+    """Hands out `file1.py`, `file2.json`, …, `run1`; `people` are replaced everywhere."""
 
     def __init__(self, people: Iterable[str] = ()) -> None:
         self._known: dict[str, str] = {}
@@ -55,23 +55,23 @@ class NameReplacements:
         self._words |= {one: "user" for one in people if len(one) > 2}
 
     def add_result(self, kind: str, *called: str) -> str:
-        """The replacement of a result's id and of its folder's name: the first is `run1`."""
+        """The replacement of a result's id and folder name; the first is `run1`."""
         known = next((self._known[one] for one in called if one in self._results), None)
         shown = known or f"{kind}{len({self._known[one] for one in self._results}) + 1}"
         for one in filter(None, called):
             self._known[one] = shown
             self._results.add(one)
-            if len(one) > 2 and not one.isalpha():  # a plain word may be any word of a text
+            if len(one) > 2 and not one.isalpha():  # a plain word may occur in any text
                 self._words[one] = shown
         return shown
 
     def result(self, name: str) -> str:
-        """The replacement of what a result is called, in part too: `id/3` of repeated runs."""
+        """The replacement of a result's name, or of part of it: `id/3` of repeated runs."""
         parts = (self.file(one) if one in self._results else one for one in name.split("/"))
         return self.text("/".join(parts))
 
     def remove(self, what: str, value: str) -> None:
-        """Count something that was taken out: once, wherever it stood."""
+        """Count something removed: once, however often it occurred."""
         if value:
             self._removed[what].add(value)
 
@@ -81,7 +81,7 @@ class NameReplacements:
         return ", ".join(plural(len(them), what) for what, them in sorted(self._removed.items()))
 
     def file(self, path: str) -> str:
-        """The replacement of a file's or folder's name; of a public package's, its place there."""
+        """The replacement of a file or folder name; for a public package, the path inside it."""
         inside = _PACKAGES.sub("", path.replace("\\", "/"))
         if inside.partition("/")[0] in _PUBLIC:
             return inside
@@ -130,21 +130,21 @@ _GONE: Final[dict[str, tuple[str, Any]]] = {
     "git": ("commit", None),
     **dict.fromkeys(("uuid", "serial", "pci_bus_id"), ("device id", None)),
 }
-"""What is taken out wherever it is, and what stands in its place."""
+"""What is removed everywhere, and its replacement."""
 _FILES: Final = {"file", "folder", "program", "path", "cwd", "executable", "trace", "dataset_path"}
-"""Names of files, also where they do not look like it."""
+"""Fields that hold file names, even if they do not look like one."""
 
 
 def redact_comparison(comparison: Comparison, names: NameReplacements) -> Comparison:
-    """Fit for strangers; what else differs between the machines is left out. `names` know the
-    results compared."""
+    """A comparison safe to share, without other differences between the machines. `names` knows the
+    compared results."""
     document = _redacted(msgspec.to_builtins(comparison), names)
     return msgspec.convert(document | {"environment": ()}, Comparison)
 
 
 def redact_result(subject: LoadedResult, names: NameReplacements | None = None) -> LoadedResult:
-    """Fit for strangers: no story built from it has source lines, and no trace is handed on.
-    `names`: shared by several results, and told what was removed."""
+    """A result safe to share: no story built from it has source lines, and no trace is handed on.
+    `names` is shared by several results and counts what was removed."""
     names = NameReplacements() if names is None else names
     if subject.kind == "trace":
         name = names.file(subject.name)
@@ -177,7 +177,7 @@ def redact_result(subject: LoadedResult, names: NameReplacements | None = None) 
 
 
 def _redacted(document: ResultDocument, names: NameReplacements) -> ResultDocument:
-    """People are those the machine knows, and whose home folders are named."""
+    """People are the machine's users and the owners of home folders named in it."""
     host = socket.gethostname()
     users = (os.environ.get("USER", ""), os.environ.get("LOGNAME", ""))
     called = {host, host.partition(".")[0], *users} - {"root", "localhost"}
@@ -187,17 +187,17 @@ def _redacted(document: ResultDocument, names: NameReplacements) -> ResultDocume
 
 
 def _walked(value: Any, names: NameReplacements, key: str) -> Any:
-    """Of the same shape; `key` is what it is called."""
+    """A value of the same shape; `key` is its field's name."""
     if isinstance(value, dict):
         made = {}
         for name, part in value.items():
-            # A recording's serial part is no device's number.
+            # The serial part of a recording's name is not a device number.
             gone = name in _GONE and not (name == "serial" and isinstance(part, dict))
             if gone:
                 for one in part if isinstance(part, list | tuple | dict) else (part or "",):
                     names.remove(_GONE[name][0], str(one))
             shown = names.text(str(name))
-            if str(name).isidentifier() and shown != "user":  # a field, as a result may be called
+            if str(name).isidentifier() and shown != "user":  # not a field's name
                 shown = str(name)
             made[shown] = _GONE[name][1] if gone else _walked(part, names, str(name))
         return made
@@ -211,7 +211,7 @@ def _walked(value: Any, names: NameReplacements, key: str) -> Any:
 
 
 def _own_command(command: str) -> str:
-    """A command line up to what is the user's own."""
+    """A command line up to the user's own part."""
     words, end = command.split(), 2
     while end + 1 < len(words) and words[end] == "--fix":
         end += 2

@@ -1,6 +1,4 @@
-"""Run folders: creating, finding, locking and reading them, and whether one was made for the same
-request.
-"""
+"""Run folders: creating, finding, locking and reading them, and checking their request."""
 
 import fcntl
 import json
@@ -28,12 +26,12 @@ _OURS = re.compile(
     r"|(python|output|memory-marks)\.txt|memory\.memray|report\.html|stepscope\.patch|\..*\.part"
     r"|trials|processes|study|scratch|caches"
 )
-"""Whatever stands at the top of a folder of ours."""
+"""Everything that may stand at the top of a folder of ours."""
 _HEAD = 1 << 16  # bytes: the schema is among the first fields
 
 
 def create_folder(out: Path | None, force: bool, cwd: Path, prefix: str = "") -> Path:
-    """A fresh folder: `out`, or a new one under ./.stepscope, its id after the prefix.
+    """A fresh folder: `out`, or a new one under ./.stepscope named prefix and id.
 
     Raises UsageError.
     """
@@ -60,7 +58,7 @@ def create_folder(out: Path | None, force: bool, cwd: Path, prefix: str = "") ->
 
 
 def _fresh(runs: Path, prefix: str) -> Path:
-    """A folder with an id nobody else has."""
+    """A folder with a unique id."""
     while True:
         with suppress(FileExistsError):
             folder = runs / f"{prefix}{new_id()}"
@@ -74,7 +72,7 @@ def new_id() -> str:
 
 
 def _clear(folder: Path, force: bool) -> None:
-    """Make room in an existing folder, or say why not."""
+    """Clear an existing folder, or say why not."""
     if not folder.is_dir():
         raise UsageError(f"{folder} is a file: choose a folder with --out")
     if not any(folder.iterdir()):
@@ -91,8 +89,8 @@ def _clear(folder: Path, force: bool) -> None:
 
 
 def remove_result(folder: Path, marker: str) -> None:
-    """Remove a folder that we wrote: its marker has a schema of ours, and all in it bears a name of
-    ours. Raises UsageError otherwise, with everything left as it was."""
+    """Remove a folder that we wrote: its marker has our schema and everything in it has a name of
+    ours. Otherwise raises UsageError and changes nothing."""
     try:
         with (folder / marker).open("rb") as file:
             head = file.read(_HEAD)
@@ -138,7 +136,7 @@ def in_use(folder: Path) -> bool:
 
 
 def find_run(name: str | None, cwd: Path) -> Path:
-    """The folder of a run given by path or id; the last one for None. Raises UsageError."""
+    """The folder of a run given by path or id; None: the last one. Raises UsageError."""
     runs = [one for one in (cwd / RUNS_FOLDER).glob(f"*/{RUN_FILE}") if one.is_file()]
     if name is None:
         if not runs:
@@ -156,12 +154,12 @@ def find_run(name: str | None, cwd: Path) -> Path:
 
 
 def write_run(folder: Path, run: RunRecord) -> None:
-    """Write run.json whole or not at all. Secrets in it are masked."""
+    """Write run.json atomically, with secrets masked."""
     write_json(folder / RUN_FILE, masked_values(run.to_json(), but=frozenset(("id",))))
 
 
 def read_run(folder: Path) -> RunRecord:
-    """What run.json says. Raises BrokenRun."""
+    """Read run.json. Raises BrokenRun."""
     path = folder / RUN_FILE
     try:
         data = read_finite_json(path)
@@ -180,11 +178,11 @@ def read_run(folder: Path) -> RunRecord:
             raise ValueError("Expected a name - at `$.run.id`")
         return run
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as problem:
-        raise BrokenRun(f"{path} is not a run of stepscope: {problem}") from None
+        raise BrokenRun(f"{path} is not a stepscope run: {problem}") from None
 
 
 def _is_name(text: str) -> bool:
-    """Whether it can name a file, and nothing outside the folder it is put into."""
+    """Whether it is a valid file name that cannot leave its folder."""
     return text not in (".", "..") and not {"/", "\0"} & {*text} and len(os.fsencode(text)) < 240
 
 
@@ -192,8 +190,7 @@ _LONGEST = 60
 
 
 def request_difference(then: Mapping[str, object], now: Mapping[str, object]) -> str | None:
-    """The first thing in which `now` differs from what was written, in a few words; None if in
-    nothing."""
+    """The first difference between `now` and what was written, in a few words, or None."""
     for name, value in json.loads(json.dumps(now)).items():
         if then.get(name) != value:
             return f"{name}: {_short(then.get(name))}, now {_short(value)}"

@@ -1,5 +1,5 @@
-"""JSON documents, written whole or not at all, and read whatever they hold. A folder may be someone
-else's: only plain files of a sensible size are read, and nothing is written through a link."""
+"""JSON documents, written atomically, and read safely whatever they hold. A folder may come from a
+stranger: only plain files of a sensible size are read, and nothing is written through a link."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from stepscope.record.errors import BrokenRun
 
 
 def write_json(path: Path, document: Any, indent: int | None = 1, allow_nan: bool = True) -> None:
-    """Replace a file by a document. Raises OSError, and leaves what was there then."""
+    """Replace a file by a document. On failure raises OSError and leaves the old file."""
     write_whole(path, f"{json.dumps(document, indent=indent, allow_nan=allow_nan)}\n".encode())
 
 
@@ -25,7 +25,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_finite_json(path: Path) -> Any:
-    """Likewise, where all numbers are as `check_numbers` wants them."""
+    """Likewise, checking all numbers with `check_numbers`."""
     document = read_json(path)
     try:
         check_numbers(document)
@@ -35,7 +35,7 @@ def read_finite_json(path: Path) -> Any:
 
 
 def parse_json(text: bytes) -> Any:
-    """A document. Raises ValueError, also where it is nested too deeply."""
+    """Parse a document. Raises ValueError, also if it is nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -43,13 +43,13 @@ def parse_json(text: bytes) -> Any:
 
 
 def check_numbers(value: Any, below: float = 2.0**63) -> None:
-    """Raise ValueError where a number is not finite, or not `below` that, its sign apart."""
+    """Raise ValueError if a number is not finite or its magnitude is not `below` the limit."""
     if (where := _out_of_range(value, below)) is not None:
         raise ValueError(f"Number out of range - at `${where}`")
 
 
 def _out_of_range(value: Any, below: float) -> str | None:
-    """The path to the first such number; None where there is none."""
+    """The path to the first such number, or None."""
     if isinstance(value, int | float):
         return None if abs(value) < below else ""
     parts: Iterable[tuple[Any, Any]] = ()
@@ -60,7 +60,7 @@ def _out_of_range(value: Any, below: float) -> str | None:
     for key, part in parts:
         kind = type(part)
         if kind is str or ((kind is int or kind is float) and -below < part < below):
-            continue  # most are: no call for each
+            continue  # most are: saves a call for each
         if (at := _out_of_range(part, below)) is not None:
             return f".{key}{at}" if isinstance(value, dict) else f"[{key}]{at}"
     return None
@@ -71,10 +71,10 @@ LARGEST_DOCUMENT = 64 << 20
 
 
 def read_plain(path: Path, largest: int = LARGEST_DOCUMENT) -> bytes:
-    """What a file holds. Raises FileNotFoundError, and BrokenRun for a device, a FIFO, a folder,
-    what cannot be read and what is larger than `largest` bytes.
+    """Read a plain file. Raises FileNotFoundError, and BrokenRun for a device, FIFO or folder, an
+    unreadable file, or one larger than `largest` bytes.
 
-    Reads no more than the file's size, which is 0 for the endless ones of /proc.
+    Reads no more than the file's size, which is 0 for endless files in /proc.
     """
     try:
         found = os.stat(path)
@@ -91,7 +91,7 @@ def read_plain(path: Path, largest: int = LARGEST_DOCUMENT) -> bytes:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Replace a file. Raises OSError, and leaves what was there then."""
+    """Replace a file. On failure raises OSError and leaves the old one."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         part.write_bytes(data)

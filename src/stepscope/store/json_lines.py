@@ -1,8 +1,8 @@
-"""Files of JSON objects, one a line: the facts the child learns, which several processes append to,
-and the journals of tune and bench, each record safe once written.
+"""Files of JSON objects, one per line: the child's facts, which several processes append to, and
+the journals of tune and bench, whose records are safe once written.
 
-A process killed while it writes leaves a torn last line: readers skip it. Whoever appends to a
-journal holds the lock of the folder (`store.folder.lock_folder`).
+A process killed while writing leaves a torn last line, which readers skip. A journal's writer holds
+its folder's lock (`store.folder.lock_folder`).
 """
 
 import json
@@ -18,21 +18,21 @@ from stepscope.store.json_file import check_numbers, parse_json, read_plain
 
 T = TypeVar("T")
 _FREE_TEXT = ("problem", "wrote_outside", "compile_counters", "fix")
-"""Facts that quote the program, or errors."""
+"""Facts that quote the program or errors."""
 
 
 class FactLog:
-    """Appends facts, each written whole at once: several processes may share the file. Secrets in
-    them are masked."""
+    """Appends facts with secrets masked, each in one write: several processes may share the
+    file."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
     def write(self, fact: Fact | str, **data: Any) -> None:
-        """One fact; what fixes report is given by name. Raises OSError on a full disk."""
+        """Append a fact; what fixes report is given by name. Raises OSError on a full disk."""
         name, told = (fact.fact, fact.to_json()) if isinstance(fact, Fact) else (fact, data)
         if name in _FREE_TEXT:
-            from stepscope.record.privacy import masked_values  # its patterns take 7 ms to make
+            from stepscope.record.privacy import masked_values  # its patterns take 7 ms to compile
 
             told = masked_values(told, but=frozenset(("file",)))
         line = json.dumps({"fact": name, **told}, default=str)
@@ -54,7 +54,7 @@ def read_facts(path: Path) -> Facts:
             continue
         name = data.pop("fact", None) if isinstance(data, dict) else None
         try:
-            if name != ProofFact.fact:  # what it compares may be infinite
+            if name != ProofFact.fact:  # the numbers it compares may be infinite
                 check_numbers(data)
             if name == "fix":
                 fixes.append(data)
@@ -76,17 +76,17 @@ def _upgraded(name: str, data: dict[str, Any]) -> dict[str, Any]:
 
 
 class RecordLog:
-    """Appends records to a file, made if need be."""
+    """Appends records to a file, which it creates if necessary."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         size = os.fstat(self._fd).st_size
         whole = os.pread(self._fd, size, 0).rfind(b"\n") + 1
-        if whole < size:  # what a killed process had begun to write
+        if whole < size:  # a record that a killed process left half-written
             os.ftruncate(self._fd, whole)
 
     def append(self, record: Mapping[str, object]) -> None:
-        """Keep a record for good. Raises OSError on a full disk, and leaves nothing of it then."""
+        """Write a record durably. On a full disk raises OSError and leaves no part of it."""
         line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
         size = os.fstat(self._fd).st_size
         try:
@@ -102,15 +102,15 @@ class RecordLog:
 
 
 def read_record_lines(path: Path, kind: type[T], advice: str) -> list[T]:
-    """The records of a file, none where there is no file; a torn last line is left out.
+    """The records of a file, without a torn last line; none if there is no file.
 
-    Raises UsageError for other damage, with `advice` on what to do about it.
+    Raises UsageError for other damage, ending with `advice`.
     """
     try:
         lines = read_plain(path).split(b"\n")
     except FileNotFoundError:
         return []
-    import msgspec  # not at the top: the probe writes facts in the user's program
+    import msgspec  # not at the top: the probe imports this module into the user's program
 
     found = []
     for number, line in enumerate(lines[:-1], start=1):

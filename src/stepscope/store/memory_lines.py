@@ -1,8 +1,8 @@
-"""Which source lines own memory, from torch's CUDA allocation history and from memray's recording.
+"""Which source lines own memory, from torch's CUDA allocation history and memray's recording.
 
-CUDA's history is a ring: what was allocated before its first entry is inferred from the frees of
-unknown addresses and from the blocks still alive at the end. Memory counts until its free is
-requested, as in torch's own counter. memray's recording survives SIGKILL; the parent reduces it.
+CUDA's history is a ring: allocations before its first entry are inferred from frees of unknown
+addresses and from blocks alive at the end. Memory counts until its free is requested, as in torch's
+own counter. memray's recording survives SIGKILL; the parent reduces it.
 """
 
 from bisect import bisect_left, bisect_right
@@ -27,8 +27,8 @@ _Line = tuple[str, int, str]
 class LineBytes:
     """Bytes owned by one line of the program.
 
-    `file` is "" when no frame of it was on the stack: on CUDA mostly memory of the backward pass,
-    which torch runs on a thread of its own.
+    `file` is "" if no frame of the program was on the stack: on CUDA mostly memory of the backward
+    pass, which torch runs on its own thread.
     """
 
     file: str
@@ -36,19 +36,19 @@ class LineBytes:
     function: str
     detail: str  # the library code that asked for most of it, as `module.function`
     bytes: int
-    count: int  # blocks; for growth, how many more of them
+    count: int  # blocks; for growth, the additional ones
 
 
 @dataclass(frozen=True)
 class MemoryLines:
-    """Who owned the memory at its peak, and which lines kept growing between the first mark and
-    the last (net bytes). Sizes are as requested, before the allocator rounds them up."""
+    """Who owned the memory at its peak, and which lines grew between the first mark and the last
+    (net bytes). Sizes are as requested, before the allocator rounds them up."""
 
     device: str
     peak_bytes: int
     at_peak: list[LineBytes]
     growth: list[LineBytes]
-    allocator_peak_bytes: int | None = None  # by the allocator's own counter; None: it has none
+    allocator_peak_bytes: int | None = None  # the allocator's own counter; None: it has none
     retries: int | None = None  # allocations that succeeded only after emptying the cache
     truncated: bool = False  # the history does not cover the whole run
 
@@ -155,7 +155,7 @@ def _alive_before(
 
 
 def _apply(alive: dict[int, _Block], entry: HistoryEntry) -> int:
-    """Carry one entry out. Returns the change in bytes."""
+    """Apply one entry. Returns the change in bytes."""
     action = entry.get("action")
     if action not in ("alloc", "free_requested"):
         return 0
@@ -168,7 +168,7 @@ def _apply(alive: dict[int, _Block], entry: HistoryEntry) -> int:
 
 
 def _position(entries: Sequence[HistoryEntry], moment_us: float) -> int:
-    """How many entries lie before a moment; all of them where torch gave no times."""
+    """How many entries precede a moment; all of them if torch gave no times."""
     later = (i for i, entry in enumerate(entries) if entry.get("time_us", 0) > moment_us)
     return next(later, len(entries))
 
@@ -186,13 +186,13 @@ def _lines_alive(start: dict[int, _Block], entries: Sequence[HistoryEntry]) -> l
 
 
 MAX_SNAPSHOTS = 16
-"""How many moments at each end of the marked stretch are looked at for growth."""
+"""How many moments at each end of the marked stretch are compared for growth."""
 
 
 def reduce_memray(folder: Path, *, keep: bool = False) -> MemoryLines | None:
-    """Write `memory-cpu.json` from the raw recording, which is then removed unless kept.
+    """Write `memory-cpu.json` from the raw recording, then remove that unless `keep`.
 
-    None when nothing was recorded; BrokenRun when it cannot be read.
+    None if nothing was recorded; raises BrokenRun if it cannot be read.
     """
     raw = folder / CPU_RAW
     if not raw.exists():
@@ -208,7 +208,8 @@ def reduce_memray(folder: Path, *, keep: bool = False) -> MemoryLines | None:
 def read_memray(
     raw: Path, first_ms: int | None = None, last_ms: int | None = None, truncated: bool = False
 ) -> MemoryLines:
-    """The owners of a recording's peak and of its growth between two moments (ms of the epoch)."""
+    """The owners of a recording's peak and of its growth between two moments (ms since the
+    epoch)."""
     try:
         import memray
     except ImportError:
@@ -228,7 +229,8 @@ def read_memray(
 
 
 def _marks(path: Path) -> tuple[int | None, int | None, bool]:
-    """First and last mark in ms of the epoch, and whether recording stopped at its size limit."""
+    """First and last mark in ms since the epoch, and whether recording stopped at its size
+    limit."""
     try:
         first, last, stopped = (int(word) for word in path.read_text().split())
     except (OSError, ValueError):
@@ -239,9 +241,9 @@ def _marks(path: Path) -> tuple[int | None, int | None, bool]:
 def _ends(
     times: Sequence[int], first_ms: int | None, last_ms: int | None
 ) -> tuple[list[int], list[int]]:
-    """Indices of snapshots in the first and the last tenth of the stretch between two moments.
+    """Indices of snapshots in the first and last tenth of the time between two moments.
 
-    Snapshots fall anywhere in a step, so one alone would take passing memory for growth.
+    Snapshots fall anywhere in a step, so a single one would mistake passing memory for growth.
     """
     if not times:
         return [], []
@@ -261,7 +263,7 @@ def _spread(times: Sequence[int], begin: float, end: float) -> list[int]:
 
 
 def _lasting(lives: Iterable[Any], moments: list[int]) -> list[LineBytes]:
-    """What each line owned at every one of some moments: its least over them."""
+    """What each line owned throughout some moments: its minimum over them."""
     held: dict[Owner, tuple[list[int], list[int]]] = {}
     for record in lives:
         nothing = [0] * len(moments), [0] * len(moments)

@@ -1,8 +1,7 @@
-"""The program's source as it was when it ran: its commit, and the lines that findings point at.
+"""The program's source at run time: its commit, and the lines that findings point at.
 
-Findings show the user's own lines from this snapshot; a path that a trace or a run folder names
-is never opened later. A file changed after the program started is left out: its lines may no
-longer be those that ran.
+Findings show the user's lines from this snapshot; a path named by a trace or run folder is never
+opened later. A file changed since the start is left out: its lines may not be those that ran.
 """
 
 import linecache
@@ -23,16 +22,16 @@ from stepscope.store.json_lines import read_facts
 
 SOURCES = "sources.json"
 SCHEMA = "stepscope.sources/1"
-_BEFORE, _AFTER = 3, 12  # lines kept around each: a call may go on over some
+_BEFORE, _AFTER = 3, 12  # lines kept around each: a call may span several
 _MOST_FILES = 100
 _LARGEST = 4 << 20
 _LONGEST = 400
-_CLOCK_S = 1.0  # run.json tells its start in whole seconds
+_CLOCK_S = 1.0  # run.json has its start in whole seconds
 SourceLines = dict[str, dict[int, str]]
 
 
 def save_sources(folder: Path, started: str) -> None:
-    """Write the snapshot. `started`: when the program began, as in run.json."""
+    """Write the snapshot. `started`: when the program started, as in run.json."""
     facts = read_facts(folder / "facts.jsonl")
     since = datetime.fromisoformat(started).timestamp() + _CLOCK_S
     places = _places(facts)
@@ -46,7 +45,7 @@ def save_sources(folder: Path, started: str) -> None:
 
 
 def read_sources(folder: Path) -> SourceLines:
-    """Kept lines by file and number; nothing where none were kept or the file is damaged."""
+    """Kept lines by file and number; empty if none were kept or the file is damaged."""
     try:
         document = read_json(folder / SOURCES)
         return {
@@ -58,7 +57,7 @@ def read_sources(folder: Path) -> SourceLines:
 
 
 def _places(facts: Facts) -> dict[str, set[int]]:
-    """Every line of the program that sites and the data pipeline name."""
+    """Every program line named by sites and the data pipeline."""
     found: defaultdict[str, set[int]] = defaultdict(set)
     clocks = facts.all(ClockFact)
     for file, line in (
@@ -72,7 +71,8 @@ def _places(facts: Facts) -> dict[str, set[int]]:
 
 
 def _kept_lines(lines: list[str], numbers: Iterable[int]) -> dict[int, str]:
-    """Those around the numbers, by number, without what is too long; secrets in them are masked."""
+    """The lines around these numbers, by number, with secrets masked and overlong lines left
+    out."""
     wanted = {n for at in numbers for n in range(at - _BEFORE, at + _AFTER + 1)}
     return {
         number: masked_source(line)
@@ -82,9 +82,9 @@ def _kept_lines(lines: list[str], numbers: Iterable[int]) -> dict[int, str]:
 
 
 def _text(file: str, since: float) -> str | None:
-    """A file's text; None where it is gone, changed since, too large or no text.
+    """A file's text; None if it is gone, changed since, too large or not text.
 
-    A notebook's cell is not a file: its text is where tracebacks find it.
+    A notebook cell is not a file: its text comes from where tracebacks find it.
     """
     cell = linecache.cache.get(file)
     if cell is not None and len(cell) == 4 and cell[1] is None:
@@ -99,7 +99,7 @@ def _text(file: str, since: float) -> str | None:
 
 
 def git_commit(cwd: Path) -> str | None:
-    """The current commit, with `+` when files differ from it; None outside a repository."""
+    """The current commit, with `+` if files differ from it; None outside a repository."""
     found = _git(cwd, "rev-parse", "HEAD")
     if not found:
         return None

@@ -1,8 +1,8 @@
 """Tables that survive the death of their writer.
 
-A table is an ordinary `.npy` file of float64 records mapped into memory: whatever was stored is in
-the file, also after SIGKILL. Space is allocated before it is mapped, so a full disk is an OSError
-at growth and never a SIGBUS in the program. Rows beyond the last one written are zero.
+A table is an ordinary `.npy` file of float64 records mapped into memory: stored values survive even
+SIGKILL. Space is allocated before it is mapped, so a full disk is an OSError at growth and never a
+SIGBUS in the program. Rows beyond the last one written are zero.
 """
 
 import mmap
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 HEADER_BYTES = 4096
 LARGEST = 2 << 30
-"""Bytes of a table that is read: ten million rows of the row log."""
+"""Bytes of the largest table read: ten million rows of the row log."""
 _COLUMN = re.compile(r"\('(\w+)', '<f8'\)")
 _ROWS = re.compile(r"'shape': \((\d{1,18}),\)")
 _MAGIC = b"\x93NUMPY\x02\x00"
 
 
 class Table:
-    """A growing table; `cells` is a flat view of doubles, `width` of them to a row."""
+    """A growing table; `cells` is a flat view of doubles, `width` of them per row."""
 
     def __init__(self, path: Path, columns: tuple[str, ...], chunk_rows: int = 4096) -> None:
         self.path = path
@@ -51,12 +51,13 @@ class Table:
         return memoryview(mmap.mmap(self._fd, size))[HEADER_BYTES:].cast("d")
 
     def grow(self) -> "memoryview[float]":
-        """Room for another chunk of rows: the new `cells`. Raises OSError on a full disk."""
+        """Make room for another chunk of rows; returns the new `cells`. Raises OSError on a full
+        disk."""
         self.cells = self._map(self.rows + self._chunk_rows)
         return self.cells
 
     def close(self, rows: int) -> None:
-        """Cut the file to the rows written."""
+        """Truncate the file to the rows written."""
         self.cells = memoryview(b"").cast("d")
         os.pwrite(self._fd, _header(self.columns, rows), 0)
         os.ftruncate(self._fd, HEADER_BYTES + rows * self.width * 8)
@@ -71,7 +72,7 @@ def _header(columns: tuple[str, ...], rows: int) -> bytes:
 
 
 def trim_table(path: Path, last: str) -> None:
-    """Cut a table whose writer died to the rows in which column `last` was written."""
+    """Truncate a table whose writer died to the rows in which column `last` was written."""
     table = read_table(path)
     if not table.size:
         return
@@ -85,7 +86,7 @@ def trim_table(path: Path, last: str) -> None:
 def read_table(path: Path, wanted: Collection[str] = ()) -> "npt.NDArray[Any]":
     """The rows of a table, open or closed; a missing or torn file gives what it has.
 
-    Raises BrokenRun where columns that are `wanted` are not there, and for impossible numbers.
+    Raises BrokenRun for missing `wanted` columns and impossible numbers.
     """
     import numpy as np
 
@@ -106,7 +107,7 @@ def read_table(path: Path, wanted: Collection[str] = ()) -> "npt.NDArray[Any]":
 
 
 def _check(path: Path, cells: "npt.NDArray[Any]", columns: list[str]) -> None:
-    """Raise BrokenRun where a number is not known that must be, or is none of 64 bits."""
+    """Raise BrokenRun if a required number is NaN or does not fit in 64 bits."""
     import numpy as np
 
     for index, name in enumerate(columns):
@@ -120,7 +121,7 @@ def _check(path: Path, cells: "npt.NDArray[Any]", columns: list[str]) -> None:
 
 
 def _columns(header: bytes) -> list[str]:
-    """The names in a header; none where it is not as we write it."""
+    """The names in a header; none if it is not in the form we write."""
     text = header.decode("latin1")
     columns, rows = _COLUMN.findall(text), _ROWS.search(text)
     known = rows is not None and header == _header(tuple(columns), int(rows[1]))
