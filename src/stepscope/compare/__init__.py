@@ -1,1 +1,1 @@
-"""Two results against each other: a verdict, what changed, and why."""
+"""Compares two results: a verdict, what changed, and why."""

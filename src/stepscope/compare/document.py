@@ -1,4 +1,4 @@
-"""Two sides against each other: the whole comparison and the exit code a pipeline gets."""
+"""The whole comparison of two sides, and the exit code for a pipeline."""
 
 from collections.abc import Iterator, Sequence
 
@@ -43,7 +43,7 @@ def parse_limit(text: str) -> float:
 
 
 def exit_code(items: Sequence[ItemVerdict], limit: float | None, strict: bool) -> int:
-    """1 where even the near end of an interval exceeds the limit; 3 where `strict` and unclear."""
+    """1 if even the near end of an interval exceeds the limit; 3 if `strict` and unclear."""
     if limit is not None and any(item.low > limit for item in items):
         return _REGRESSION
     return _UNCLEAR if strict and any(item.verdict == "UNCLEAR" for item in items) else _FINE
@@ -55,9 +55,9 @@ def compare_results(
     max_regression: float | None = None,
     strict: bool = False,
 ) -> Comparison:
-    """The verdict, what changed and why. `max_regression` is a share of the time of a step.
+    """The verdict, what changed and why. `max_regression` is a share of the step time.
 
-    Raises UsageError where the two cannot be compared.
+    Raises UsageError if the two cannot be compared.
     """
     pairs, left_out = pair_items(base, other)
     traced = any(side.kind is ResultKind.TRACE for side in (*base, *other))
@@ -102,7 +102,7 @@ def compare_results(
 
 
 def _kernels(base: Side, other: Side) -> KernelComparison | None:
-    """None where one has no window."""
+    """None if one has no window."""
     ours, theirs = base.timeline(), other.timeline()
     if ours is None or theirs is None:
         return None
@@ -110,7 +110,7 @@ def _kernels(base: Side, other: Side) -> KernelComparison | None:
 
 
 def _notes(sides: Sequence[Side]) -> Iterator[Note]:
-    """Each once, with the results it applies to."""
+    """Each note once, with the results it applies to."""
     if len({side.phases_seen_by for side in sides if side.phases_ms is not None}) > 1:
         yield Note(NoteKind.PHASES_BY_DIFFERENT_CLOCKS)
     names: dict[tuple[NoteKind, str], tuple[str, ...]] = {}

@@ -1,5 +1,5 @@
 """What a typical recorded step did, kernel by kernel (or operator by operator), matched between two
-results: new, gone, slower and faster, in figures that add up.
+results: new, gone, slower and faster, in numbers that add up.
 """
 
 from collections import Counter, defaultdict, deque
@@ -34,14 +34,14 @@ _Key = tuple[str, str | None, str]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One kernel, copy or memset; without a device one operator, its own time only."""
+    """One kernel, copy or memset; without a device, one operator with its self time."""
 
     name: str
     ms: float
     operator: str | None
     phase: str
     line: str | None
-    """`file(line): function` of the user's own code; None where stacks were not recorded."""
+    """`file(line): function` of the user's code; None if no stacks were recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class TypicalStep:
 
 
 def typical_step(timeline: Timeline, stacks: Timeline | None) -> TypicalStep:
-    """The step as it occurred most often, times the median over its occurrences.
+    """The most frequent form of the step, each time the median over its occurrences.
 
     Lines come from the recording itself or, by operator and name, from one with stacks.
     """
@@ -71,7 +71,7 @@ def typical_step(timeline: Timeline, stacks: Timeline | None) -> TypicalStep:
 
 
 class _WorkEvents(NamedTuple):
-    """Columns of one entry an event; names are indices into the timeline's, NOTHING for none."""
+    """Columns with one entry per event; names are indices into the timeline's, or NOTHING."""
 
     begun: Column
     duration: Column
@@ -94,7 +94,7 @@ def _events(timeline: Timeline, unit: WorkUnit) -> _WorkEvents:
 
 
 def _host_events(timeline: Timeline) -> _WorkEvents:
-    """Operators in order of their starts, without the time of those they call."""
+    """Operators by start, with their self time."""
     host = timeline.host
 
     def below(start: str) -> Column:
@@ -110,14 +110,14 @@ def _host_events(timeline: Timeline) -> _WorkEvents:
     ).astype(np.uint8)
     frames = (host.kind == HostKind.PYTHON) & names_match(timeline, host.name, is_user_frame)
     lines = timeline.host_names(nearest(host.parent, frames)[chosen])
-    # Backward and optimizers run where the loop calls them, which says nothing of whose they are.
+    # Backward and optimizers run where the loop calls them, not where their work comes from.
     lines = np.where(phases == FORWARD, lines, np.int32(NOTHING))
     name, duration = host.name[chosen], operator_self_times(timeline)[chosen]
     return _WorkEvents(host.start[chosen], duration, name, name, phases, lines)
 
 
 def _typical(timeline: Timeline, events: _WorkEvents) -> Sequence[Column]:
-    """The events of each step that has the most usual sequence of names, in order."""
+    """The events of each step that has the most frequent sequence of names, in order."""
     inside = [
         np.flatnonzero((events.begun >= step.start_ns) & (events.begun < step.end_ns))
         for step in find_steps(timeline).steps
@@ -128,7 +128,7 @@ def _typical(timeline: Timeline, events: _WorkEvents) -> Sequence[Column]:
 
 
 def _lines(events: _WorkEvents, stacks: Timeline) -> dict[_Key, str]:
-    """The line each kind of work comes from most often."""
+    """The most frequent line behind each kind of work."""
     counts: defaultdict[_Key, Counter[str]] = defaultdict(Counter)
     names = stacks.names
     for place in np.flatnonzero(events.line != NOTHING).tolist():
@@ -143,11 +143,12 @@ def _name(names: Sequence[str], number: int) -> str | None:
 
 
 _MOST: Final = 6_000_000
-"""Comparisons that may be needed to align two steps; beyond, the n-th of a name is the n-th."""
+"""Most comparisons spent on aligning two steps; beyond that, the n-th use of a name matches the
+n-th."""
 
 
 class Matched(NamedTuple):
-    """Places in either step: those that belong together, and those without a partner."""
+    """Positions in both steps: matched pairs, and those without a partner."""
 
     pairs: list[tuple[int, int]]
     gone: list[int]
@@ -155,10 +156,10 @@ class Matched(NamedTuple):
 
 
 def match_work(base: Sequence[Work], other: Sequence[Work]) -> Matched:
-    """What follows the same things is the same thing; the rest is gone or new."""
+    """Work in the same order is the same work; the rest is gone or new."""
     ours, theirs = [one.name for one in base], [one.name for one in other]
     counts = Counter(theirs)
-    if sum(counts[name] for name in ours) <= _MOST:  # what an alignment looks through
+    if sum(counts[name] for name in ours) <= _MOST:  # comparisons an alignment may take
         blocks = SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks()
         pairs = [(block.a + n, block.b + n) for block in blocks for n in range(block.size)]
     else:
@@ -191,7 +192,7 @@ def _state(row: KernelRow) -> WorkState:
 
 
 def kernel_rows(base: Sequence[Work], other: Sequence[Work]) -> list[KernelRow]:
-    """By how much each changed, largest first. Their deltas add up to that of the whole step."""
+    """How much each changed, largest first. The deltas add up to that of the whole step."""
     found: dict[_Key, KernelRow] = {}
 
     def row_of(work: Work) -> KernelRow:
@@ -226,7 +227,7 @@ def kernel_rows(base: Sequence[Work], other: Sequence[Work]) -> list[KernelRow]:
 
 
 def compare_kernels(base: TypicalStep, other: TypicalStep) -> KernelComparison | None:
-    """The table with its sums; None where one side has a device and the other does not."""
+    """The table with its sums; None if only one side has a device."""
     if base.unit is not other.unit:
         return None
     rows = tuple(kernel_rows(base.works, other.works))

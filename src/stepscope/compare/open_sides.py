@@ -1,4 +1,4 @@
-"""Sides of a comparison from what the user points at."""
+"""Opens the sides of a comparison that the user names."""
 
 import math
 from collections.abc import Sequence
@@ -33,9 +33,9 @@ _ADVICE = "compare its JSON alone instead"
 def open_sides(
     base: Sequence[str], other: Sequence[str], cwd: Path
 ) -> tuple[list[Side], list[Side]]:
-    """Both sides. Raises UsageError for what is no result, or where one side mixes kinds.
+    """Both sides. Raises UsageError for anything but results, and if one side mixes kinds.
 
-    Where one side is a trace, runs of the other are seen as the windows they recorded.
+    If one side is a trace, runs on the other count as their recorded windows.
     """
     found = [[subject for what in side for subject in _opened(what, cwd)] for side in (base, other)]
     recorded = {subject.kind for side in found for subject in side} == {"run", "trace"}
@@ -52,7 +52,7 @@ def open_sides(
 
 
 def _opened(what: str, cwd: Path) -> list[LoadedResult]:
-    """The runs in a folder that `run --repeat` filled; otherwise what was named."""
+    """The runs in a folder that `run --repeat` filled; else the named result alone."""
     folder = Path(what)
     runs: list[Path] = []
     if folder.is_dir() and not (folder / RUN_FILE).exists():
@@ -62,7 +62,7 @@ def _opened(what: str, cwd: Path) -> list[LoadedResult]:
     found = []
     for path in runs or [folder]:
         subject = load(path if runs else what, cwd, COMPARED)
-        if subject.kind == "run" and path.is_dir():  # ids of repeated runs are mere numbers
+        if subject.kind == "run" and path.is_dir():  # ids of repeated runs are plain numbers
             subject = subject.replaced(name="/".join(path.parts[-2:]))
         found.append(subject)
     return found
@@ -73,7 +73,7 @@ class _JournalLine(Struct, frozen=True):
 
 
 def side_of(subject: LoadedResult) -> Side:
-    """One result as a side. Raises UsageError where nothing in it was measured."""
+    """One result as a side. Raises UsageError if nothing in it was measured."""
     name, folder = subject.name, subject.folder
     if isinstance(subject, Run):
         assert folder is not None
@@ -86,7 +86,7 @@ def side_of(subject: LoadedResult) -> Side:
         )
     if isinstance(subject, Trace):
         return replace(trace_side(name, subject.analysis), timeline=lambda: subject.timeline)
-    # What lies beside a result's document is missing beside a document on its own.
+    # A document on its own lacks the files that lie beside it in a result's folder.
     if isinstance(subject, Tune):
         path = folder / JOURNAL_FILE if folder else None
         lines = read_record_lines(path, _JournalLine, _ADVICE) if path else []
@@ -99,7 +99,7 @@ def side_of(subject: LoadedResult) -> Side:
 
 
 def _noise(folder: Path, device: str) -> NoiseFloor | None:
-    """What a run was given of its program's noise on that device."""
+    """The noise of its program on that device, as stored in a run."""
     for known in read_run(folder).noise or ():
         if known.device == device and 0 < known.share < math.inf:
             return NoiseFloor(known.share, known.processes)
@@ -116,15 +116,15 @@ def _window_side(subject: LoadedResult) -> Side:
 
 
 def remember_noise_of(folder: Path) -> None:
-    """Keep what a bench or tune tells of this machine's noise for comparisons to come."""
+    """Store what a bench or tune shows of this machine's noise, for later comparisons."""
     try:
         remember_noise((side_of(load(folder, folder, COMPARED)),))
-    except StepscopeError:  # nothing was measured that could be kept
+    except StepscopeError:  # nothing was measured
         pass
 
 
 def run_series(folder: Path) -> tuple[float, ...]:
-    """The steady steps of a run outside its window; none where there are too few."""
+    """The steady steps of a run outside its window; none if there are too few."""
     from stepscope.measure.trial.folder import read_speed
 
     speed, _ = read_speed(folder, read_run(folder).start_ns)

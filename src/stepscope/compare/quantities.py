@@ -1,4 +1,4 @@
-"""Two sides beside each other: phases and idle time, memory, energy, GPU use, losses, settings."""
+"""What two sides differ in: phases and idle time, memory, energy, GPU use, losses, settings."""
 
 from collections.abc import Mapping, Sequence
 from math import inf, isfinite
@@ -35,9 +35,9 @@ _UNITS: Final = {
 
 
 def phase_changes(base: Sides, other: Sides, scale: float = 1.0) -> tuple[PhaseChange, ...]:
-    """Mean time of each phase over the runs of a side; empty where a side has other results.
+    """Mean time of each phase over a side's runs; empty if a side has other results.
 
-    `scale` brings the other's steps to as many samples as the base's.
+    `scale` scales the other's steps to the base's samples per step.
     """
     return _changes(_phase_means(base), _phase_means(other), scale)
 
@@ -78,7 +78,7 @@ def _changes(
 
 
 def amount_changes(base: Sides, other: Sides) -> tuple[AmountChange, ...]:
-    """The quantities known of both sides: the highest peak of a side, the mean of all else."""
+    """The quantities known for both sides: a side's highest peak, and means of all others."""
     found = []
     for quantity, unit in _UNITS.items():
         ours, theirs = (
@@ -92,7 +92,7 @@ def amount_changes(base: Sides, other: Sides) -> tuple[AmountChange, ...]:
 
 
 def compare_losses(base: Sequence[Losses], other: Sequence[Losses]) -> LossComparison | None:
-    """The first runs of each side; None where there are no losses to compare."""
+    """Compares the first runs of each side; None without losses."""
     found = _pair(base[0], other[0]) if base and other else None
     if found is None:
         return None
@@ -114,14 +114,14 @@ def _pair(ours: Losses, theirs: Losses) -> LossComparison | None:
 
 
 def _gap(a: float | None, b: float | None) -> float | None:
-    """The relative difference; None where neither is known, infinite where only one is."""
+    """The relative difference; None if neither is known, infinite if only one is."""
     if a is None or b is None:
         return None if a is b else inf
     return 0.0 if a == b else abs(a - b) / max(abs(a), abs(b))
 
 
 def setting_differences(base: Sides, other: Sides) -> tuple[SettingDifference, ...]:
-    """Settings that differ between the first results; of different kinds only those both have."""
+    """Settings that differ between the first results; for different kinds, only those both have."""
     ours, theirs = base[0].settings, other[0].settings
     if base[0].kind is not other[0].kind:
         both = ours.keys() & theirs.keys()
@@ -132,7 +132,7 @@ def setting_differences(base: Sides, other: Sides) -> tuple[SettingDifference, .
 def environment_differences(
     base: Sides, other: Sides
 ) -> tuple[tuple[SettingDifference, ...], tuple[str, ...]]:
-    """What differs in machine and software, and the names of what is the same."""
+    """What differs in machine and software, and the names of what does not."""
     ours, theirs = base[0].environment, other[0].environment
     same = tuple(name for name, one in ours.items() if one is not None and theirs.get(name) == one)
     named = [

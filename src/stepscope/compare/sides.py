@@ -1,5 +1,5 @@
 """What can be compared: a side is one result, with the speeds, phases, memory, settings and machine
-that the document of its kind tells.
+from its document.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,30 +52,30 @@ class Item:
     """One thing with a speed: a run has one, a bench one per point, a tune two."""
 
     key: str
-    """Items of two results with the same key are compared."""
+    """Items with equal keys are compared."""
     label: str
-    """For readers; "" where a result has only one."""
+    """For people; "" if a result has only one."""
     series: tuple[tuple[float, ...], ...]
     """Steady step times by process, ms."""
     samples: float | None
-    """Samples per step, on average; None where nothing counts them."""
+    """Mean samples per step; None if nothing counts them."""
     what: str | None
-    """training, inference or batches; None where it is not known."""
+    """training, inference or batches; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One result; None: not known."""
+    """One result; None: unknown."""
 
     kind: ResultKind
     name: str
     items: tuple[Item, ...]
     program: str = ""
-    """The program's name without its folder."""
+    """The program's file name."""
     device: str | None = None
     machine: Machine | None = None
     environment: Mapping[str, SettingValue] = field(default_factory=dict)
-    """Machine and software, by what each is called."""
+    """Machine and software, by name."""
     settings: Settings = field(default_factory=dict)
     """How the program was set up."""
     amounts: Mapping[Quantity, float | None] = field(default_factory=dict)
@@ -88,28 +88,28 @@ class Side:
     window: TraceAnalysis | None = None
     """The analysis of the recorded window."""
     notes: tuple[Note, ...] = ()
-    """What disturbed it."""
+    """What disturbed the measurement."""
     noise: NoiseFloor | None = None
-    """What was known of its program's noise as it was made."""
+    """Its program's noise, as known when the result was made."""
     timeline: Callable[[], Timeline | None] = lambda: None
-    """The recorded window; None where there is none."""
+    """The recorded window, or None."""
     stacks: Callable[[], Timeline | None] = lambda: None
     """The window recorded with Python stacks."""
 
     def noise_key(self, item: Item) -> str:
-        """What the noise of an item is stored under: by program, whether run or tuned."""
+        """The key for an item's noise: the program, whether it was run or tuned."""
         if self.kind is ResultKind.BENCH:
             return f"bench {item.key}"
         return program_key(self.program)
 
     @property
     def machine_key(self) -> str | None:
-        """The machine and device; None where the result does not say."""
+        """The machine and device; None if the result lacks them."""
         return None if self.machine is None else machine_key(self.machine, self.device)
 
 
 def merge_items(sides: Sequence[Side]) -> dict[str, Item]:
-    """Items of several results by key, their processes together."""
+    """Items of several results by key, with their processes pooled."""
     found: dict[str, Item] = {}
     for item in (item for side in sides for item in side.items):
         first = found.setdefault(item.key, item)
@@ -124,7 +124,7 @@ def merge_items(sides: Sequence[Side]) -> dict[str, Item]:
 
 
 def run_side(name: str, found: RunSummary, series: tuple[float, ...]) -> Side:
-    """An observed run; `series` are its steady steps. Raises UsageError where there are none."""
+    """An observed run; `series` are its steady steps. Raises UsageError if there are none."""
     run, steps, gpu = found.run, found.steps, found.gpu
     if not series:
         raise UsageError(
@@ -216,7 +216,7 @@ def _plain(value: object) -> SettingValue:
 
 
 def trace_side(name: str, found: TraceAnalysis) -> Side:
-    """A recorded window on its own. It does not tell a training from an inference."""
+    """A recorded window on its own. Training and inference look the same in it."""
     source, steps = found.source, found.steps
     peaks = [float(use.peak_bytes) for use in found.memory or () if use.peak_bytes]
     kernels = found.launch.kernels / steps.count if source.has.device else None
@@ -233,7 +233,7 @@ def trace_side(name: str, found: TraceAnalysis) -> Side:
 
 
 class TrialSpeed(Struct, frozen=True):
-    """What the journal of a tune says of a trial's speed."""
+    """A trial's speed from the journal of a tune."""
 
     ask: TrialRequest
     number: int
@@ -244,14 +244,14 @@ class TrialSpeed(Struct, frozen=True):
 
     @property
     def for_speed(self) -> bool:
-        """Whether it measured speed, and did not record, patch or prove."""
+        """Whether it measured speed only, without recording, patching or proving."""
         ask = self.ask
         other = ask.window or ask.perturb or ask.patched or ask.seed or ask.draws_per_batch
         return self.status == "ok" and bool(self.step_ms) and not other
 
 
 class TuneFinal(Struct, frozen=True):
-    """The fixes that were confirmed, and the fresh trials that did."""
+    """The confirmed fixes, and the fresh trials that confirmed them."""
 
     fixes: tuple[str, ...] = ()
     trials: tuple[int, ...] = ()
@@ -259,7 +259,7 @@ class TuneFinal(Struct, frozen=True):
 
 
 class TuneSpeeds(Struct, frozen=True, kw_only=True):
-    """What is compared of a tune's document, by whichever version it was written."""
+    """The parts of a tune's document that are compared, in any version."""
 
     run: TunedProgram
     machine: Machine | None = None
@@ -268,11 +268,10 @@ class TuneSpeeds(Struct, frozen=True, kw_only=True):
 
 
 def tune_side(name: str, found: TuneSpeeds, trials: Sequence[TrialSpeed]) -> Side:
-    """The baseline and, where fixes were confirmed, the fixed program; by fresh trials if any.
+    """The baseline and, if fixes were confirmed, the fixed program; by fresh trials if any.
 
-    `trials` are the journal's; without them each is known by its mean alone. Amounts are those of
-    the final measurement, with fixes where it has any. Raises UsageError where nothing was
-    measured.
+    `trials` are the journal's; without them only means are known. Amounts come from the final
+    measurement, with fixes if it has any. Raises UsageError if nothing was measured.
     """
     run, final = found.run, found.final
     sides = None if final is None else final.measured
@@ -320,9 +319,9 @@ def _tuned(key: str, trials: Sequence[TrialSpeed], measured: Measured | None) ->
 
 
 def bench_side(name: str, found: BenchResult, records: Sequence[ProcessRecord]) -> Side:
-    """An item per measured point; without the `records` of its processes, its mean alone.
+    """An item per measured point; without the `records` of its processes, only its mean.
 
-    Amounts are known where there is a single point. Raises UsageError where nothing was measured.
+    Amounts are known if there is a single point. Raises UsageError if nothing was measured.
     """
     items = tuple(
         item

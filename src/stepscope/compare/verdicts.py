@@ -1,6 +1,4 @@
-"""Which items belong together, the noise floor each comparison rests on, and the verdict on each
-pair.
-"""
+"""Pairs the items of two sides, finds each pair's noise floor, and gives its verdict."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,26 +20,26 @@ from stepscope.stats.intervals import (
 from stepscope.stats.stability import why_unstable
 from stepscope.stats.verdict import compare_processes, noise_floor, verdict_for_interval
 
-_MANY_TIMES: Final = 30  # on a machine with three times as much to do as it has cores
+_MANY_TIMES: Final = 30  # on a machine with a load three times its cores
 
 
 class FloorInUse(NamedTuple):
-    """The noise floor of a comparison, as a share, and where it comes from."""
+    """The noise floor of a comparison, as a share, and its source."""
 
     share: float
     source: FloorSource
     processes: int | None = None
-    """A stored floor was measured on."""
+    """How many processes a stored floor was measured on."""
     variation: float = 0.0
-    """Within a process, a share, where it raised an assumed floor."""
+    """Variation within a process, a share, if it raised an assumed floor."""
 
 
 def floor_of_pair(
     base: Processes, other: Processes, stored: NoiseFloor | None, recorded: bool
 ) -> FloorInUse:
-    """Of three processes a side their own noise; else what the results hold; else what is assumed.
+    """From three processes per side, their own noise; else the stored floor; else an assumed one.
 
-    `recorded`: times are of a few recorded steps, for which nothing is known.
+    `recorded`: times are of a few recorded steps, for which no floor is known.
     """
     fewest = min(len(base), len(other))
     own = noise_floor([base, other]) if fewest >= MIN_GROUP_SIZE else None
@@ -52,22 +50,22 @@ def floor_of_pair(
     if stored is not None:
         return FloorInUse(stored.share, FloorSource.STORED, stored.processes)
     usual = DEFAULT_NOISE_FLOOR if fewest == 1 else FEW_PROCESSES_FLOOR
-    # Where steps are uneven within a process, processes differ by many times that: what load there
-    # is changes more slowly than a process lasts.
+    # If steps are uneven within a process, processes differ by many times that: load changes more
+    # slowly than a process lasts.
     several = [*base, *other]
     uneven = max(map(_between_blocks, several)) if any(map(why_unstable, several)) else 0.0
     return FloorInUse(max(usual, _MANY_TIMES * uneven), FloorSource.ASSUMED, variation=uneven)
 
 
 def _between_blocks(series: Sequence[float]) -> float:
-    """The standard deviation of blocks of steps, as a share; 0 of too few."""
+    """The standard deviation of blocks of steps, as a share; 0 if there are too few."""
     means = block_means(series)
     return float(means.std(ddof=1) / means.mean()) if len(means) > 1 else 0.0
 
 
 def stored_floor(base: Sequence[Side], other: Sequence[Side]) -> NoiseFloor | None:
-    """The largest floor that the results hold: what was known as each was made, and what all their
-    processes show together. None where they come from different machines."""
+    """The largest floor the results hold: the one known when each was made, and the one all their
+    processes show together. None if they come from different machines."""
     sides = (*base, *other)
     if len({side.machine_key for side in sides}) != 1:
         return None
@@ -80,7 +78,7 @@ def stored_floor(base: Sequence[Side], other: Sequence[Side]) -> NoiseFloor | No
 
 
 def remember_noise(sides: Sequence[Side]) -> None:
-    """Keep the noise between processes of one side for comparisons to come."""
+    """Store the noise between processes of one side, for later comparisons."""
     key = sides[0].machine_key
     if key is None or len({(side.machine_key, side.program) for side in sides}) > 1:
         return
@@ -89,7 +87,7 @@ def remember_noise(sides: Sequence[Side]) -> None:
         save_group(key, sides[0].noise_key(item), means)
 
 
-_SAME_SAMPLES: Final = 0.01  # of a step, as a share: below, steps are held against each other
+_SAME_SAMPLES: Final = 0.01  # of a step, as a share: below, times per step are compared
 _TAIL: Final = 0.025
 _WORK: Final = {"batches": "a data loader alone"}
 
@@ -103,13 +101,14 @@ class Pair:
 
     @property
     def by_sample(self) -> bool:
-        """Whether a step of one has another number of samples than a step of the other."""
+        """Whether their steps differ in samples, so that times per sample are compared."""
         a, b = self.base.samples, self.other.samples
         return bool(a and b and abs(a / b - 1) > _SAME_SAMPLES)
 
     @property
     def scale(self) -> float:
-        """Brings the other's steps to the samples of the base's; 1 where they have as many."""
+        """Factor that scales the other's steps to the base's samples per step; 1 if they are
+        equal."""
         return (self.base.samples or 1.0) / (self.other.samples or 1.0) if self.by_sample else 1.0
 
 
@@ -118,7 +117,7 @@ def judge_pair(
 ) -> ItemVerdict:
     """The verdict on a pair. `recorded`: times come from traces.
 
-    With several pairs each interval is widened so that all hold together 19 times of 20, by the
+    With several pairs, each interval is widened so that all hold together 19 times of 20, by the
     normal distribution.
     """
     base, other = (
@@ -163,9 +162,9 @@ def judge_pair(
 
 
 def pair_items(base: Sequence[Side], other: Sequence[Side]) -> tuple[list[Pair], list[str]]:
-    """The pairs, and the labels of items that only one side has.
+    """The pairs, and the labels of items on one side only.
 
-    Raises UsageError where nothing belongs together, or a training meets an inference.
+    Raises UsageError if nothing matches, or for training against inference.
     """
     ours, theirs = merge_items(base), merge_items(other)
     if base[0].kind is not other[0].kind:
@@ -194,6 +193,6 @@ def _described(side: Side, items: int) -> str:
 
 
 def _one(items: dict[str, Item]) -> dict[str, Item]:
-    """Of a tune against another kind of result: its final state."""
+    """The one item that stands for a side: of a tune, its final state."""
     final = next((key for key in (FIXED_ITEM, BASELINE_ITEM) if key in items), None)
     return items if final is None else {final: items[final]}

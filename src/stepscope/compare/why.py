@@ -19,7 +19,7 @@ from stepscope.results.comparison import (
 
 _FRAME: Final = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)")  # Kineto's
 _SMALLEST: Final = 0.01  # of the step, a share: smaller changes of a phase are left out
-_EXPLAINS: Final = 0.2  # of a phase's change: what explains less is not named
+_EXPLAINS: Final = 0.2  # of a phase's change: smaller explanations are not named
 _MOST_CAUSES: Final = 3
 _MOST_SETTINGS: Final = 2
 _ARITHMETIC: Final = {"autocast", "compile", *Switches.__annotations__} - {"deterministic"}
@@ -33,10 +33,10 @@ def find_causes(
     idle: Sequence[PhaseChange] = (),
     claimed: bool = True,
 ) -> tuple[Cause, ...]:
-    """The largest changes, at most three, each with its reason where one is seen.
+    """The largest changes, at most three, each with its reason if one is found.
 
-    Without phases, as of traces, by the recorded work and the idle device alone. Where no change
-    of speed is `claimed`, only those with a reason: the rest may be noise.
+    Without phases, as in traces, by recorded work and idle time alone. If no change of speed is
+    `claimed`, only those with a reason: the rest may be noise.
     """
     work = work_changes(kernels) if kernels is not None else []
     if phases:
@@ -59,7 +59,7 @@ def find_causes(
 
 
 def work_changes(kernels: KernelComparison) -> list[WorkChange]:
-    """Rows of one operator and phase together, largest change first."""
+    """Rows summed by operator and phase, largest change first."""
     groups: dict[tuple[str, str], list[KernelRow]] = {}
     for row in kernels.rows:
         groups.setdefault((row.phase, row.operator or row.name), []).append(row)
@@ -117,7 +117,7 @@ def _may_explain(one: SettingDifference, phase: str) -> bool:
 
 def _explaining_work(phase: PhaseChange, work: Sequence[WorkChange]) -> WorkChange | None:
     """The work that explains enough of a phase. New or removed work comes before work that only
-    took longer: times of single operators vary much."""
+    took longer, since times of single operators vary a lot."""
     enough = _EXPLAINS * abs(phase.delta_ms)
     within = [
         one

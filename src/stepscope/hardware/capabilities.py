@@ -1,4 +1,4 @@
-"""What can be measured on a machine, and what to mind there: pure, from its description."""
+"""What can be measured on a machine, and its pitfalls: pure, from its description."""
 
 from msgspec import Struct
 
@@ -12,7 +12,7 @@ _NO_GPU = "needs an NVIDIA GPU"
 
 
 class Capability(Struct, frozen=True):
-    """Something to record: `detail` says with what, or what is missing and how to get it."""
+    """Something to record: `detail` says with which tool, or what is missing and how to get it."""
 
     what: str
     ok: bool
@@ -20,7 +20,7 @@ class Capability(Struct, frozen=True):
 
 
 def capabilities(machine: Machine) -> list[Capability]:
-    """Everything there is to record, in the order of a run, with or without what it takes."""
+    """Everything that can be recorded, available or not, in the order of a run."""
     torch, tools = machine.torch, machine.tools
     steps = f"torch {torch.version}" if torch else _NO_TORCH
     kernels = "operators on the CPU, torch.profiler"

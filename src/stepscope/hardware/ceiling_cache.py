@@ -17,7 +17,7 @@ from stepscope.store.json_file import write_json
 
 
 class CeilingName(NamedTuple):
-    """How a ceiling reads on a screen: the `group` is compared within itself."""
+    """A ceiling's name on screen; ceilings are compared within their `group`."""
 
     group: str
     label: str
@@ -43,7 +43,7 @@ CEILING_NAMES: Final = {
 
 
 def format_quantity(value: float, unit: str) -> tuple[str, str]:
-    """A number in about three digits, and its unit, which changes for small and large ones."""
+    """A number with about three digits and a unit that suits its size."""
     if unit == "TFLOP/s" and value < 1:
         value, unit = value * 1000, "GFLOP/s"
     if unit == "GB/s" and value >= 1000:
@@ -56,9 +56,9 @@ _SCHEMA: Final = 1
 
 
 class Ceiling(Struct, frozen=True):
-    """A measured rate or time: what lasts, the median of the steady repeats. `spread` is the width
-    of their middle 80% over the median; `best` the best of all repeats, which a GPU reaches for a
-    moment, until its power limit sets in."""
+    """A measured rate or time: the sustained value, the median of the steady repeats. `spread` is
+    the width of their middle 80% over the median; `best` the best repeat, which a GPU reaches only
+    until its power limit sets in."""
 
     value: float
     spread: float
@@ -78,7 +78,7 @@ class DeviceCeilings(Struct, frozen=True, kw_only=True):
     busy_percent: float = 0.0  # how busy the CPU was before
     measured_at: str = ""
     ceilings: dict[str, Ceiling]
-    failed: dict[str, str] = {}  # why others could not be measured
+    failed: dict[str, str] = {}  # why the others could not be measured
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
@@ -89,7 +89,7 @@ def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def cache_file(key: str, kind: str = "ceilings") -> Path:
-    """The file of a device or machine: a readable name, made unique by a digest."""
+    """The cache file of a device or machine: a readable name made unique by a digest."""
     name = re.sub(r"[^a-z0-9]+", "-", key.lower()).strip("-")[:60]
     return cache_folder() / f"{kind}-{name}-{short_digest(key)}.json"
 
@@ -99,18 +99,18 @@ def short_digest(text: str) -> str:
 
 
 def load_ceilings(device_key: str) -> DeviceCeilings | None:
-    """What was measured on this device; None if it was not, or if the file cannot be trusted."""
+    """This device's ceilings; None if not measured, or if the file is not valid."""
     found = _read([cache_file(device_key)])
     return found[0] if found and found[0].key == device_key else None
 
 
 def known_ceilings() -> list[DeviceCeilings]:
-    """What was measured on all devices seen so far; files that cannot be trusted are left out."""
+    """Ceilings of all devices seen so far, without invalid files."""
     return _read(sorted(cache_folder().glob("ceilings-*.json")))
 
 
 def save_ceilings(document: DeviceCeilings) -> None:
-    """Raises OSError where the folder cannot be written."""
+    """Raises OSError if the folder cannot be written."""
     path = cache_file(document.key)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, msgspec.to_builtins(document))

@@ -1,5 +1,5 @@
-"""The measurements behind the ceilings: what this device can do at best, each timed warm and
-repeated on the clock of the device. They need torch.
+"""The measurements behind the ceilings: the best this device can do, timed warm and repeatedly on
+the device's clock. They need torch.
 """
 
 import math
@@ -17,14 +17,14 @@ REPEATS: Final = (5, 50)  # at least, at most
 
 @dataclass(frozen=True)
 class Repeats:
-    """Seconds of each repeat: while warming up, and after."""
+    """Seconds of each repeat, during warm-up and after."""
 
     warm_s: list[float]
     steady_s: list[float]
 
 
 def summarise(repeats: Repeats, size: int, value_of: Callable[[float], float]) -> Ceiling:
-    """A result from repeats; `value_of` turns seconds into the unit."""
+    """A result from repeats; `value_of` converts seconds to the unit."""
     seconds = repeats.steady_s
     middle = median(seconds)
     deciles = quantiles(seconds, n=10, method="inclusive") if len(seconds) > 1 else [middle] * 9
@@ -38,7 +38,7 @@ def summarise(repeats: Repeats, size: int, value_of: Callable[[float], float]) -
 
 
 def time_repeats(action: Callable[[], object], device: str, budget_s: float) -> Repeats:
-    """Repeat for `budget_s`, after a warm-up of a third of it for the clocks to settle."""
+    """Repeat for `budget_s`, after a third of that as warm-up, so that clocks settle."""
 
     def repeat(budget_s: float, least: int, most: float) -> list[float]:
         until = time.perf_counter() + budget_s
@@ -72,11 +72,11 @@ _FIRST_SIZE: Final = {"cuda": 2048, "cpu": 1024}
 _LARGEST_SIZE: Final = 8192
 _LAUNCHES: Final = 1000
 _COPY_BYTES: Final = {"cuda": 1 << 30, "cpu": 1 << 28}
-_TRANSFER_BYTES: Final = 1 << 25  # about a batch: larger ones fall out of the host's caches
+_TRANSFER_BYTES: Final = 1 << 25  # about one batch: larger ones exceed the host's caches
 
 
 def measurements_for(device: str) -> dict[str, Measurement]:
-    """The measurements a device allows, by name; the name ends in the unit."""
+    """The measurements a device supports, by name; the name ends in the unit."""
     import torch
 
     cuda = device == "cuda"
@@ -112,7 +112,8 @@ def measure_matmul(device: str, dtype: str, precision: str, budget_s: float) -> 
 
 
 def matrix_size(size: int, once_s: float, budget_s: float) -> int:
-    """The largest size, doubling from one that took `once_s`, of which the budget fits ten."""
+    """The largest size, doubling from one that took `once_s`, that fits ten times into the
+    budget."""
     while size < _LARGEST_SIZE and once_s * 8 * 10 <= budget_s:
         size, once_s = size * 2, once_s * 8
     return size
@@ -128,7 +129,7 @@ def _product(device: str, dtype: str, size: int) -> Callable[[], object]:
 
 
 def measure_memory(device: str, budget_s: float) -> Ceiling:
-    """GB/s of the device's own memory while copying: bytes read and bytes written both count."""
+    """GB/s of the device's memory while copying, counting bytes read and written."""
     import torch
 
     size = min(_COPY_BYTES[device], _free_bytes(device) // 4)
@@ -139,7 +140,7 @@ def measure_memory(device: str, budget_s: float) -> Ceiling:
 
 
 def measure_transfer(to_device: bool, pinned: bool, budget_s: float) -> Ceiling:
-    """GB/s between the host's memory and the GPU's, for about a batch of images."""
+    """GB/s between host and GPU memory, for about a batch of images."""
     import torch
 
     size = min(_TRANSFER_BYTES, _free_bytes("cuda") // 4)
@@ -153,7 +154,7 @@ def measure_transfer(to_device: bool, pinned: bool, budget_s: float) -> Ceiling:
 
 
 def measure_launch(device: str, budget_s: float) -> Ceiling:
-    """Microseconds the host needs to call one operator on a single number."""
+    """Microseconds the host needs to call one operator on a one-element tensor."""
     import torch
 
     number = torch.zeros(1, device=device)
@@ -164,7 +165,7 @@ def measure_launch(device: str, budget_s: float) -> Ceiling:
         if device == "cuda":
             torch.cuda.synchronize()
 
-    # The host's clock, not the device's: it is the host that launches.
+    # The host's clock, not the device's: the host launches.
     repeats = time_repeats(many, "cpu", budget_s)
     return summarise(repeats, _LAUNCHES, lambda s: s / _LAUNCHES * 1e6)
 

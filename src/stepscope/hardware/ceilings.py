@@ -25,7 +25,7 @@ _TIMEOUT_S: Final = 300.0
 
 
 class Plan(Struct, frozen=True, tag="plan"):
-    """What is going to be measured, and on what."""
+    """What will be measured, and on which device."""
 
     names: list[str]
     device: str | None
@@ -53,7 +53,7 @@ Listener = Callable[[Line], None]
 
 
 def device_key(device: str, gpu_index: int | None = None) -> str:
-    """What ceilings belong to: device name, driver and torch; `gpu_index` is NVML's, for `cuda`."""
+    """The key of ceilings: device name, driver and torch; `gpu_index` is NVML's, for `cuda`."""
     torch = package_version("torch")
     if device == "cuda":
         gpu = open_gpu(gpu_index or 0)
@@ -104,7 +104,7 @@ def measure_ceilings(
 
 
 def _child_lines(device: str, only: tuple[str, ...], budget_s: float) -> Iterator[Line | _Error]:
-    # -P: a file named torch.py in the current folder must not stand in for the real one.
+    # -P: a torch.py in the current folder must not shadow the real one.
     command = [sys.executable, "-P", "-m", "stepscope.hardware.ceilings"]
     command += ["--device", device, "--budget-s", str(budget_s), *only]
     with (

@@ -21,12 +21,12 @@ SYSFS = Path("/sys/bus/pci/devices")
 
 
 def pci_locality(bus_id: str | None, devices: Path = SYSFS) -> tuple[int | None, str | None]:
-    """(NUMA node, list of cores such as "0-31") of a device, None where the kernel does not say."""
+    """(NUMA node, list of cores such as "0-31") of a device; None if the kernel does not say."""
     if not bus_id:
         return None, None
     domain, _, rest = bus_id.partition(":")  # sysfs spells NVML's 00000000:C1:00.0 as 0000:c1:00.0
     folder = devices / f"{domain[-4:]}:{rest}".lower()
-    node = read_text(folder / "numa_node")  # -1 stands for "not known"
+    node = read_text(folder / "numa_node")  # -1 means unknown
     return int(node) if node.isdigit() else None, read_text(folder / "local_cpulist") or None
 
 
@@ -43,8 +43,8 @@ def throttle_reasons(mask: int) -> list[ThrottleReason]:
 def count_other_processes(
     pids: Iterable[int], own: Collection[int], exists: Callable[[int], bool]
 ) -> float:
-    """How many of `pids` are not ours; NaN if ours may be among them under another number. In a
-    container NVML can name processes by the host's numbers, which mean nothing here."""
+    """How many of `pids` are not ours; NaN if ours may be among them under another pid. In a
+    container NVML may report the host's pids, which mean nothing here."""
     listed = set(pids)
     others = listed - set(own)
     if len(others) == len(listed) and not all(map(exists, others)):
@@ -53,7 +53,7 @@ def count_other_processes(
 
 
 class GpuInfo(Struct, frozen=True):
-    """What a GPU is; None where not known."""
+    """A GPU's properties; None: unknown."""
 
     index: int = 0
     name: str | None = None
@@ -74,7 +74,7 @@ class GpuInfo(Struct, frozen=True):
 
 
 class GpuLink(Struct, frozen=True):
-    """How two GPUs are connected; None where NVML does not say."""
+    """How two GPUs are connected; None if NVML does not say."""
 
     a: int
     b: int
@@ -90,14 +90,14 @@ class Gpu:
         self.index = index
 
     def query(self, name: str, *args: Any) -> Any:
-        """The answer of `nvmlDeviceGet<name>`, or None where it is not supported."""
+        """The result of `nvmlDeviceGet<name>`; None if not supported."""
         try:
             return getattr(self._nvml, f"nvmlDeviceGet{name}")(self.handle, *args)
         except Exception:
             return None
 
     def uuid(self) -> str | None:
-        """The name that stays with the GPU wherever it is plugged in."""
+        """The identifier that stays with the GPU wherever it is plugged in."""
         return _text(self.query("UUID"))
 
     def sample(self, own: Collection[int] = ()) -> dict[str, float]:
@@ -117,14 +117,14 @@ class Gpu:
         return {name: math.nan if value is None else float(value) for name, value in values.items()}
 
     def throttle(self) -> int | None:
-        """NVML's bit mask of clock event reasons; drivers before 535 know it by its older name."""
+        """NVML's bit mask of clock event reasons; drivers before 535 use an older name."""
         mask = self.query("CurrentClocksEventReasons")
         if mask is None:
             mask = self.query("CurrentClocksThrottleReasons")
         return None if mask is None else int(mask)
 
     def other_processes(self, own: Collection[int]) -> float:
-        """Processes computing on this GPU besides `own`; NaN when that cannot be told."""
+        """Processes computing on this GPU besides `own`; NaN if unknown."""
         processes = self.query("ComputeRunningProcesses")
         if processes is None:
             return math.nan
@@ -160,7 +160,7 @@ class Gpu:
         )
 
     def _memory(self) -> Any:
-        # The second version leaves out what the driver reserves, as nvidia-smi does.
+        # The second version excludes memory reserved by the driver, as nvidia-smi does.
         version = getattr(self._nvml, "nvmlMemory_v2", None)
         return (version and self.query("MemoryInfo", version)) or self.query("MemoryInfo")
 
@@ -220,7 +220,7 @@ _ANCESTORS: Final = {
 
 
 def link_name(nvlink_status: int | None, ancestor: int | None) -> str | None:
-    """NVLink where its peer status is good (0), else the PCIe path; None if NVML knows neither."""
+    """NVLink if its peer status is good (0), else the PCIe path; None if NVML knows neither."""
     if nvlink_status == 0:
         return "NVLink"
     return None if ancestor is None else _ANCESTORS.get(ancestor, "PCIe")
@@ -238,8 +238,8 @@ def gpu_links(gpus: Sequence[Gpu]) -> list[GpuLink]:
 
 def first_visible_gpu(environ: Mapping[str, str], uuids: Sequence[str | None]) -> int | None:
     """NVML's index of CUDA device 0, given every GPU's UUID; None if the program will see no GPU.
-    CUDA may put the fastest of unlike GPUs first where NVML counts along the bus; with GPUs of one
-    kind, or CUDA_DEVICE_ORDER=PCI_BUS_ID, the two agree."""
+    CUDA may put the fastest of different GPUs first, while NVML orders by bus; with equal GPUs or
+    CUDA_DEVICE_ORDER=PCI_BUS_ID the two agree."""
     value = environ.get("CUDA_VISIBLE_DEVICES")
     if value is None:
         return 0 if uuids else None
@@ -250,13 +250,13 @@ def first_visible_gpu(environ: Mapping[str, str], uuids: Sequence[str | None]) -
         first = first.removeprefix("MIG-").split("/")[0]
     if not first.startswith("GPU-"):
         return None
-    # CUDA takes any beginning of a UUID that means one GPU only.
+    # CUDA accepts any unique prefix of a UUID.
     matches = [i for i, uuid in enumerate(uuids) if uuid and uuid.lower().startswith(first.lower())]
     return matches[0] if len(matches) == 1 else None
 
 
 def visible_gpu_index(environ: Mapping[str, str]) -> int | None:
-    """NVML's index of what a program started with `environ` will know as CUDA device 0."""
+    """NVML's index of CUDA device 0 in a program started with `environ`."""
     gpus = open_gpus()
     place = first_visible_gpu(environ, [gpu.uuid() for gpu in gpus])
     return None if place is None else gpus[place].index

@@ -1,5 +1,5 @@
-"""What this machine is, in one document: processor, memory, GPUs, installed software. No host
-names, and nothing is imported to find out.
+"""A description of this machine: processor, memory, GPUs, installed software. It has no host names
+and imports nothing to find out.
 """
 
 import importlib.metadata
@@ -20,7 +20,7 @@ from stepscope.hardware.processor import cgroup_limits, read_text
 
 
 class Cpu(Struct, frozen=True):
-    """The processor and how much of it this process may use; None where not known."""
+    """The processor and how much of it this process may use; None: unknown."""
 
     model: str | None = None
     physical_cores: int | None = None
@@ -33,7 +33,7 @@ class Cpu(Struct, frozen=True):
 
 
 class Memory(Struct, frozen=True):
-    """Bytes of memory in the machine, free now, and allowed to this process (None: all)."""
+    """Bytes of memory installed, free now, and allowed to this process (None: all)."""
 
     total_bytes: int = 0
     available_bytes: int = 0
@@ -48,7 +48,7 @@ class TorchBuild(Struct, frozen=True):
 
 
 class Machine(Struct, frozen=True):
-    """Everything known of a machine. The JSON of older runs may lack some of it."""
+    """Everything known about a machine. JSON of older runs may lack some of it."""
 
     cpu: Cpu = Cpu()
     memory: Memory = Memory()
@@ -65,7 +65,7 @@ class Machine(Struct, frozen=True):
 
 
 def package_version(name: str) -> str | None:
-    """Version of an installed distribution, None if it is not installed."""
+    """Version of an installed distribution, or None."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -90,7 +90,8 @@ def torch_build() -> TorchBuild | None:
 
 
 def find_tool(name: str) -> str | None:
-    """Where a program is: on PATH, or beside our Python in an environment not activated."""
+    """The path of a program: on PATH, or beside our Python in an environment that is not
+    activated."""
     return shutil.which(name) or shutil.which(name, path=os.path.dirname(sys.executable))
 
 
@@ -98,7 +99,7 @@ _ROOT: Final = Path("/")
 
 
 def describe_machine(root: Path = _ROOT) -> Machine:
-    """This machine, now."""
+    """Describe this machine now."""
     gpus = open_gpus()
     return Machine(
         cpu=describe_cpu(root),
@@ -147,6 +148,7 @@ def describe_memory(root: Path = _ROOT) -> Memory:
 
 
 def counters_need_root(params: str) -> bool | None:
-    """Whether the driver keeps GPU hardware counters for root; None without the driver's file."""
+    """Whether the driver restricts GPU hardware counters to root; None without the driver's
+    file."""
     found = re.search(r"^\s*RmProfilingAdminOnly\s*:\s*(\S*)", params, re.MULTILINE)
     return found[1] != "0" if found else None

@@ -1,8 +1,8 @@
 """How far processes of one program differ on a machine, kept between commands.
 
-One JSON file per machine and device in the user's cache folder. It holds mean step times of groups
-of processes that did the same. A run takes along what is known of its program as it is made, so
-that what a comparison says of it does not depend on what was measured later.
+One JSON file per machine and device in the user's cache folder holds mean step times of groups of
+processes that did the same thing. A run stores what is known of its program when it is made, so
+that comparisons with it do not depend on later measurements.
 """
 
 import math
@@ -20,7 +20,7 @@ from stepscope.store.json_file import write_json
 
 _SCHEMA: Final = 1
 MIN_GROUP_SIZE: Final = 3  # processes of a group worth keeping
-_MOST_GROUPS: Final = 100  # the oldest are forgotten first
+_MOST_GROUPS: Final = 100  # the oldest are dropped first
 
 
 class _Group(Struct, frozen=True):
@@ -38,14 +38,14 @@ class _Cache(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class NoiseFloor:
-    """The difference, as a share, that two processes of one thing stay within 19 times of 20."""
+    """The difference, as a share, within which two processes of one thing stay 19 times of 20."""
 
     share: float
-    processes: int  # it was measured with
+    processes: int  # how many it was measured with
 
 
 def machine_key(machine: Machine, device: str | None) -> str:
-    """What noise belongs to: the processor, its cores and, on `cuda`, the GPU and its driver."""
+    """The key of noise: the processor, its cores and, on `cuda`, the GPU and its driver."""
     key = f"{machine.cpu.model} x {machine.cpu.usable_cores}"
     if device == "cuda" and machine.gpus:
         key += f" | {machine.gpus[0].name} | {machine.driver}"
@@ -53,14 +53,14 @@ def machine_key(machine: Machine, device: str | None) -> str:
 
 
 def program_key(program: str) -> str:
-    """What the noise of a program is kept under, whether it was run or tuned."""
+    """The key of a program's noise, whether it was run or tuned."""
     name = program.replace("\\", "/").rpartition("/")[2]
     return f"program {name}"
 
 
 def save_group(key: str, thing: str, means_ms: Sequence[float]) -> bool:
-    """Keep the mean step times of processes that did the same; whether that was worth it. The same
-    group told twice counts once. A cache that cannot be written is done without."""
+    """Store the mean step times of processes that did the same thing; returns whether they were
+    stored. A group stored twice counts once; an unwritable cache is ignored."""
     if not _is_sound(means_ms):
         return False
     groups = [one for one in _groups(key) if one.means_ms != list(means_ms)]
@@ -76,14 +76,14 @@ def save_group(key: str, thing: str, means_ms: Sequence[float]) -> bool:
 
 
 def known_noise_floor(key: str, thing: str) -> NoiseFloor | None:
-    """The floor of this thing; None where it was never measured on the machine."""
+    """The floor of this thing; None if never measured on the machine."""
     own = [one.means_ms for one in _groups(key) if one.thing == short_digest(thing)]
     share = noise_floor([[[ms] for ms in means] for means in own])
     return None if share is None else NoiseFloor(share, sum(map(len, own)))
 
 
 def _groups(key: str) -> list[_Group]:
-    """What is kept; nothing where the file cannot be trusted."""
+    """The stored groups; none if the file is not valid."""
     try:
         found = msgspec.json.decode(cache_file(key, "noise").read_bytes(), type=_Cache)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):

@@ -1,5 +1,5 @@
-"""A process and its descendants: what they use now, and what they used in all; and what others
-take of the same cores."""
+"""A process and its descendants: what they use now and have used in total, and how much others use
+of the same cores."""
 
 import math
 import os
@@ -10,13 +10,13 @@ from typing import Any, Final
 
 _LONGEST: Final = 60
 _LOOKS_S: Final = (1.0, 5.0, 60.0)
-"""Until what a descendant shares is looked at again, which takes some ms: most of what a worker
-will ever write to it writes to at first."""
+"""Time between looks at a descendant's shared memory, which take some ms: a worker writes to most
+of its pages early on."""
 _PRIVATE: Final = ("Private_Clean:", "Private_Dirty:", "Private_Hugetlb:")
 
 
 def short_command(argv: Sequence[str]) -> str:
-    """A command by name, and for Python its script or module; the rest may hold secrets."""
+    """A command's name and, for Python, its script or module; the rest may hold secrets."""
     if not argv:
         return ""
     name = os.path.basename(argv[0])
@@ -39,7 +39,7 @@ def short_command(argv: Sequence[str]) -> str:
 
 @dataclass(slots=True)
 class _Member:
-    """A process of the tree, with what it was last seen to have used."""
+    """A process of the tree, with its usage when last seen."""
 
     process: Any
     cpu_s: float = math.nan
@@ -52,8 +52,8 @@ class _Member:
 
 
 class ProcessTree:
-    """`pid` and what it started. A process that left its parent is followed until it ends.
-    Processes that live for less than the time between two calls of `refresh` are not seen."""
+    """`pid` and its descendants. A process that left its parent is followed until it ends; one that
+    lives for less than the time between two calls of `refresh` is not seen."""
 
     def __init__(self, pid: int, commands: dict[int, str]) -> None:
         self._pid = pid
@@ -70,13 +70,13 @@ class ProcessTree:
         return set(self._members)
 
     def has_changed(self) -> bool:
-        """Whether the process has other children than when this was last asked; cheap. False where
-        the system does not tell."""
+        """Whether the process's children have changed since the last call; cheap. False if the
+        system does not say."""
         before, self._children = self._children, _children(self._pid)
         return self._children is not None and self._children != before
 
     def refresh(self) -> None:
-        """Look for new processes and forget those that ended."""
+        """Find new processes and drop those that ended."""
         import psutil
 
         for pid, member in list(self._members.items()):
@@ -89,7 +89,7 @@ class ProcessTree:
             return
         for process in found:
             member = self._members.setdefault(process.pid, _Member(process))
-            # Twice, a refresh apart: between fork and exec a process still bears its parent's name.
+            # Twice, a refresh apart: between fork and exec a process still has its parent's name.
             if process.pid != self._pid and member.sightings < 2:
                 member.sightings += 1
                 try:
@@ -100,9 +100,9 @@ class ProcessTree:
                     self._commands[process.pid] = command
 
     def sample(self) -> dict[str, float]:
-        """The values of a machine sample that speak of processes; NaN where not known. `rss_bytes`
-        leaves out what a descendant shares with files or other processes: libraries, shared
-        tensors, and the pages of its parent that a forked worker has not written to."""
+        """The process values of a machine sample; NaN if unknown. `rss_bytes` excludes what a
+        descendant shares with files or other processes: libraries, shared tensors, and its parent's
+        pages that a forked worker has not written to."""
         now_s = time.monotonic()
         used_s, rss_bytes = 0.0, 0
         for pid, member in list(self._members.items()):
@@ -126,7 +126,7 @@ class ProcessTree:
         }
 
     def _read(self, member: _Member) -> tuple[float, int]:
-        """(seconds of processor time since the last reading, bytes resident)."""
+        """(seconds of CPU time since the last reading, resident bytes)."""
         import psutil
 
         process = member.process
@@ -135,7 +135,7 @@ class ProcessTree:
         if not memory.rss:
             raise ProcessLookupError("a zombie holds no memory")
         shared = 0
-        if process.pid != self._pid:  # as it was when last looked at
+        if process.pid != self._pid:  # as when last read
             now_s = time.monotonic()
             if now_s >= member.look_at_s:
                 member.shared_bytes = _not_private(process.pid)
@@ -161,7 +161,7 @@ class ProcessTree:
 
 
 def _not_private(pid: int) -> int:
-    """Resident bytes of a process that are not its own alone; 0 where that is not told."""
+    """Resident bytes that a process shares; 0 if unknown."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as lines:
             found = {words[0]: int(words[1]) for words in map(str.split, lines) if len(words) == 3}
@@ -171,7 +171,7 @@ def _not_private(pid: int) -> int:
 
 
 def _children(pid: int) -> set[int] | None:
-    """The numbers of a process's children; None where the system does not tell."""
+    """The pids of a process's children; None if the system does not say."""
     found: set[int] = set()
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -182,16 +182,16 @@ def _children(pid: int) -> set[int] | None:
     return found
 
 
-QUIET_SHARE: Final = 0.1  # of the cores: less is a machine's own housekeeping
+QUIET_SHARE: Final = 0.1  # of the cores: less is the machine's housekeeping
 _LOOK_S: Final = 2.0
 _EVERY_S: Final = 0.5  # reading the counters of a large machine takes a millisecond
 _IDLE_FIELDS: Final = (3, 4)  # idle and waiting for disks, of a line of /proc/stat
-_COUNTED_FIELDS: Final = 8  # what guests use is in user already
+_COUNTED_FIELDS: Final = 8  # guest time is included in user time
 
 
 class OtherLoad:
-    """Processor time that is neither the program's nor this process's, in percent of one core.
-    Time that a virtual machine was denied counts: somebody else had it."""
+    """CPU time of neither the program nor this process, in percent of one core. Time stolen from a
+    virtual machine counts: somebody else had it."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -201,8 +201,8 @@ class OtherLoad:
         self._ours_s = 0.0
 
     def sample(self, program_percent: float, elapsed_s: float) -> float:
-        """`program_percent` is what the program used for `elapsed_s`. NaN between two looks, and
-        where the system does not tell."""
+        """`program_percent` is the program's use during `elapsed_s`. NaN between two readings, and
+        if the system does not say."""
         if not math.isnan(program_percent) and not math.isnan(elapsed_s):
             self._own_s += program_percent / 100 * elapsed_s
         now_s = time.monotonic()
@@ -219,8 +219,8 @@ class OtherLoad:
 
 
 def busy_seconds(pid: int) -> float | None:
-    """How long the cores a process may use have been busy, since the machine started; None where
-    the system does not tell."""
+    """How long the cores a process may use have been busy since boot; None if the system does not
+    say."""
     try:
         cores = os.sched_getaffinity(pid)
         with open("/proc/stat", encoding="ascii") as lines:
@@ -236,8 +236,8 @@ def busy_seconds(pid: int) -> float | None:
 
 
 def wait_until_quiet(limit_s: float, told: Callable[[float], None]) -> bool:
-    """Wait until others leave nine tenths of the cores free, looking for two seconds at a time;
-    False where they did not within `limit_s`. `told` hears how many cores were in use."""
+    """Wait until others leave nine tenths of the cores free, measured over two seconds at a time;
+    False if they did not within `limit_s`. `told` receives how many cores were in use."""
     end_s, pid = time.monotonic() + limit_s, os.getpid()
     while True:
         begun_s, before_s = time.monotonic(), busy_seconds(pid)

@@ -18,7 +18,7 @@ def cpu_model(cpuinfo: str) -> str | None:
 
 
 def physical_cores(cpuinfo: str) -> int | None:
-    """Cores without their hyper-threads, over all sockets; None where /proc/cpuinfo has no ids."""
+    """Physical cores over all sockets; None if /proc/cpuinfo has no ids."""
     cores = {
         (block["physical id"], block["core id"])
         for block in _blocks(cpuinfo)
@@ -28,7 +28,7 @@ def physical_cores(cpuinfo: str) -> int | None:
 
 
 def is_virtual(cpuinfo: str) -> bool | None:
-    """Whether a hypervisor runs this machine; None where the processor does not say (not x86)."""
+    """Whether this is a virtual machine; None if the processor does not say (not x86)."""
     for block in _blocks(cpuinfo):
         if "flags" in block:
             return "hypervisor" in block["flags"].split()
@@ -60,7 +60,7 @@ _NO_LIMIT: Final = 1 << 60  # version 1 writes "no limit" as a huge number
 
 
 def group_paths(cgroup: str) -> dict[str, str]:
-    """Path of each controller's group in /proc/<pid>/cgroup; version 2 has the controller ""."""
+    """Path of each controller's cgroup from /proc/<pid>/cgroup; version 2 has the controller ""."""
     paths: dict[str, str] = {}
     for line in cgroup.splitlines():
         fields = line.split(":", 2)
@@ -70,7 +70,7 @@ def group_paths(cgroup: str) -> dict[str, str]:
 
 
 def core_limit(quota_us: str, period_us: str) -> float | None:
-    """Cores' worth of time in `cpu.max` ("200000 100000" is 2.0), or in `cpu.cfs_quota_us` and
+    """Cores allowed by `cpu.max` ("200000 100000" is 2.0), or by `cpu.cfs_quota_us` and
     `cpu.cfs_period_us`; None for no limit."""
     return int(quota_us) / int(period_us) if quota_us.isdigit() and period_us.isdigit() else None
 
@@ -81,7 +81,7 @@ def memory_limit(text: str) -> int | None:
 
 
 def cgroup_limits(root: Path = Path("/")) -> tuple[float | None, int | None]:
-    """(cores' worth of time, bytes of memory) this process may use; the tightest group counts."""
+    """(cores, bytes of memory) this process may use; the tightest cgroup counts."""
     mount = root / "sys/fs/cgroup"
     groups = group_paths(read_text(root / "proc/self/cgroup"))
     cores: list[float | None] = []
@@ -102,7 +102,7 @@ def cgroup_limits(root: Path = Path("/")) -> tuple[float | None, int | None]:
 
 
 def free_bytes(root: Path = Path("/")) -> int | None:
-    """Memory this process may still take; None where the system does not say."""
+    """Memory this process may still use; None if the system does not say."""
     try:
         text = (root / "proc/meminfo").read_text()
         own = (root / "proc/self/statm").read_text()
@@ -117,7 +117,7 @@ def free_bytes(root: Path = Path("/")) -> int | None:
 
 
 def _upwards(mount: Path, group: str) -> Iterator[Path]:
-    """The group's folder and those above it; a container may only see the mount itself."""
+    """The cgroup's folder and those above it; a container may see only the mount itself."""
     folder = mount / group.lstrip("/")
     while folder != mount and mount in folder.parents:
         yield folder
@@ -126,7 +126,7 @@ def _upwards(mount: Path, group: str) -> Iterator[Path]:
 
 
 def read_text(path: Path) -> str:
-    """A file of the kernel's, stripped; "" where it cannot be read."""
+    """A kernel file's text, stripped; "" if it cannot be read."""
     try:
         return path.read_text().strip()
     except (OSError, ValueError):
@@ -137,19 +137,20 @@ _POWERCAP: Final = Path("/sys/class/powercap")
 
 
 class RaplCounter:
-    """The running total of all packages since it was made; `readable` says if there is any."""
+    """The energy of all packages since it was created; `readable`: whether any counter can be
+    read."""
 
     def __init__(self, root: Path = _POWERCAP) -> None:
         self._joules = 0.0
-        # Packages only: the cores and memory inside them would count twice.
+        # Packages only: their cores and memory would count twice.
         packages = [path for path in root.glob("intel-rapl:*") if path.name.count(":") == 1]
         energy = {folder: _number(folder / "energy_uj") for folder in packages}
         self._last = {folder: uj for folder, uj in energy.items() if uj is not None}
         self.readable = bool(self._last)
 
     def joules(self) -> float | None:
-        """Joules so far; None where no counter can be read. Read it at least once a minute: a full
-        counter starts again at zero."""
+        """Joules so far; None if no counter can be read. Call at least once a minute: counters wrap
+        around."""
         for folder, before in self._last.items():
             now = _number(folder / "energy_uj")
             if now is None:
