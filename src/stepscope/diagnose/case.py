@@ -1,4 +1,4 @@
-"""What a rule is, and the case it looks at."""
+"""A rule, and the case it examines."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ from stepscope.record.finding import Finding, Place, Predicted, TimelineHint
 from stepscope.record.kinds import IdleCause
 from stepscope.record.timeline import Timeline
 
-_DEFAULT_DOUBT = 0.15  # of a gain: what predictions err by where nothing better is known
+_DEFAULT_DOUBT = 0.15  # of a gain: the default error of predictions
 _RUN_TO_RUN = 0.02  # two runs of the same program differ by that
 _TIMELINES = {
     "data": TimelineHint(IdleCause.LOADER, ("enumerate(DataLoader)",)),
@@ -27,21 +27,21 @@ _TIMELINES = {
 
 
 class Replayable(Protocol):
-    """A window that can be replayed with changes: `analyze.whatif`'s model."""
+    """A window that can be replayed with changes: the model of `analyze.replay`."""
 
     @property
     def step_ms(self) -> float:
-        """The unchanged replay."""
+        """The step time of the unchanged replay."""
 
     @property
     def error(self) -> float:
-        """How far that may lie from the bare step, as a share."""
+        """How far that may be from the bare step, as a share."""
 
     def replay(self, *changes: Any) -> Any:
         """The replay with changes; has `step_ms`."""
 
     def host_share(self, chosen: Any) -> float:
-        """What stretches of the host are of its own time, 0 to 1."""
+        """The share of the host's self time in chosen stretches, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,36 +52,36 @@ class Case:
     device: str
     """cuda or cpu."""
     cores: float
-    """Usable processor cores; 0 where not known, as for a trace alone."""
+    """Usable CPU cores; 0 if unknown, as for a trace alone."""
     phases: Mapping[str, float] = field(default_factory=dict)
     """Mean ms of a step by phase; they add up to `step_ms`. Empty for a trace alone."""
     show: RunSummary | None = None
-    """The run as `show --json` has it; None for a trace alone."""
+    """The run as in `show --json`; None for a trace alone."""
     trace: TraceAnalysis | None = None
-    """The window as `analyze --json` has it; None where none was recorded."""
+    """The window as in `analyze --json`; None if none was recorded."""
     model: Replayable | None = None
     source: Callable[[str, int], str | None] = lambda file, line: None
-    """The user's source line as it was at run time; None where it was not kept."""
+    """The user's source line at run time; None if it was not kept."""
     optimizers: tuple[Place, ...] = ()
     """Where the program makes its optimizers."""
     through: Mapping[tuple[str, int], str] = field(default_factory=dict)
-    """The libraries that lines of the program call to do what they do, torch apart."""
+    """The libraries other than torch through which the program's lines act."""
     problems: tuple[str, ...] = ()
-    """What could not be made ready for the rules, a line each."""
+    """What could not be prepared for the rules, one line each."""
 
     @property
     def free_cores(self) -> float:
-        """Of the usable cores, what other processes left; 0 where not known."""
+        """The usable cores that other processes leave free; 0 if unknown."""
         return free_cores(self.cores, self.show.host if self.show else None)
 
     @property
     def loaders(self) -> Sequence[Loader]:
-        """The program's; like all below, empty or None for a trace alone."""
+        """The program's loaders; like all below, empty or None for a trace alone."""
         return self.show.loaders if self.show else ()
 
     @property
     def config(self) -> ProgramConfig:
-        """What the program is set to."""
+        """The program's settings."""
         return self.show.config if self.show else ProgramConfig(environment={}, machine={})
 
     @property
@@ -96,7 +96,7 @@ class Case:
 
     @property
     def gpu(self) -> GpuTotals | None:
-        """What the GPU did during the run; None without one."""
+        """What the GPU did during the run; None without a GPU."""
         return self.show.gpu if self.show else None
 
     @property
@@ -115,7 +115,7 @@ class Case:
         return self.trace.steps.mean_ms if self.trace else 0.0
 
     def per_step(self, ns: float | None) -> float:
-        """Nanoseconds of the whole window as ms of a step."""
+        """Nanoseconds of the whole window as ms per step."""
         return (ns or 0.0) / self.recorded_steps / 1e6 if self.recorded_steps else 0.0
 
     def step_share(self, ms: float) -> float:
@@ -129,7 +129,7 @@ class Case:
     def predict(
         self, *changes: Any, reason: str = "", doubt: float = _DEFAULT_DOUBT
     ) -> Predicted | None:
-        """The step with changes, replayed; None without a window, or where it gains nothing.
+        """The step with changes, replayed; None without a window or a gain.
 
         `doubt` is how much of the gain may be wrong.
         """
@@ -142,7 +142,7 @@ class Case:
     def reach(
         self, step_ms: float, reason: str = "", doubt: float = _DEFAULT_DOUBT, error: float = 0.0
     ) -> Predicted | None:
-        """A step of so many ms; None where that is no gain. `error` of the model, a share."""
+        """A prediction of `step_ms`; None if that is no gain. `error` of the model is a share."""
         if step_ms <= 0 or step_ms >= self.step_ms:
             return None
         speedup = self.step_ms / step_ms
@@ -152,7 +152,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Everything known about one cause: how it is found, and which other findings belong to it."""
+    """Everything about one cause: how it is found, and which other findings belong to it."""
 
     id: str
     """Group and name, as in `data.loader_bound`; its findings carry it."""
@@ -161,14 +161,14 @@ class Rule:
     find: Callable[[Case], Iterable[Finding]]
     """The findings in a case. Its docstring says when there are any."""
     symptoms: tuple[str, ...] = ()
-    """Rules, by id, whose findings follow from this cause or go away with its fix: they are merged
-    into this rule's finding where both were found."""
+    """Ids of rules whose findings follow from this cause or disappear with its fix: they are merged
+    into this rule's finding if both are found."""
     family: str | None = None
     """Rules of one family share one cause: their findings are merged into the costliest."""
     healthy: bool = False
-    """Whether its findings say what is fine instead of what is slow."""
+    """Whether its findings report what is fine instead of what is slow."""
     timeline: TimelineHint | None = None
-    """Where a timeline shows its findings, if they name no operator or kernel."""
+    """Where a timeline shows its findings if they name no operator or kernel."""
 
     @property
     def group(self) -> str:
@@ -185,7 +185,7 @@ def rule(
     healthy: bool = False,
     timeline: TimelineHint | None = None,
 ) -> Callable[[Callable[[Case], Iterable[Finding]]], Rule]:
-    """Makes a rule of the function that finds it; no hint: that of its group."""
+    """Make a rule from its find function; without a timeline hint it gets its group's."""
     hint = timeline or _TIMELINES.get(name.partition(".")[0])
     return lambda find: Rule(name, cause, find, symptoms, family, healthy, hint)
 
@@ -193,10 +193,10 @@ def rule(
 def speedup_range(
     speedup: float, doubt: float = _DEFAULT_DOUBT, error: float = 0.0
 ) -> tuple[float, float]:
-    """The range a speedup lies in, as likely so many times lower as higher.
+    """The range of a speedup, symmetric as a ratio.
 
-    `doubt` of the gain may be wrong. `error` is how well the model's parts are known against one
-    another, a share: it counts for the part that changes, what stays is in both steps alike.
+    `doubt` of the gain may be wrong. `error`, a share, is the uncertainty between the model's
+    parts: it applies to the part that changes.
     """
     changed = 1 - min(speedup, 1 / speedup)
     reach = math.exp(doubt * abs(math.log(speedup)) + error * changed + _RUN_TO_RUN)
@@ -211,12 +211,12 @@ def in_ms(value: float) -> str:
 
 
 def in_times(speedup: float) -> str:
-    """`6.4`, and `1.04` where one digit would say nothing."""
+    """`6.4`, or `1.04` where one digit would show nothing."""
     return f"{speedup:.1f}" if speedup >= 1.095 else f"{speedup:.2f}"
 
 
 def case_of_run(run: RunSummary, records: RunRecords) -> Case | None:
-    """A run and its records; None where it had no steps."""
+    """The case of a run and its records; None if it had no steps."""
     from stepscope.analyze.replay.model import model_of_run
 
     if not run.steps.mean_ms:
@@ -244,7 +244,7 @@ def case_of_run(run: RunSummary, records: RunRecords) -> Case | None:
 
 
 def case_of_trace(trace: TraceAnalysis, timeline: Timeline) -> Case | None:
-    """A trace alone; None where it is empty."""
+    """The case of a trace alone; None if it is empty."""
     from stepscope.analyze.replay.model import model_of_trace
 
     if not trace.steps.mean_ms:
@@ -257,7 +257,7 @@ def case_of_trace(trace: TraceAnalysis, timeline: Timeline) -> Case | None:
 def _model_or_problem(
     build: Callable[[], Replayable | None],
 ) -> tuple[Replayable | None, tuple[str, ...]]:
-    """A model, or why there is none: rules work without one."""
+    """A model, or the problem that prevents it: rules work without one."""
     try:
         return build(), ()
     except Exception as problem:

@@ -40,9 +40,9 @@ class DiagnosedTrace(TraceAnalysis, frozen=True):
 
 
 def diagnose(case: Case, rules: Sequence[Rule] | None = None) -> Diagnosis:
-    """All findings of a case; None: by all rules there are.
+    """All findings of a case; `rules` None: all rules.
 
-    A rule that fails costs its own findings and is a problem.
+    A rule that fails loses its own findings and is reported as a problem.
     """
     problems = list(case.problems)
     if rules is None:
@@ -72,7 +72,7 @@ def diagnose(case: Case, rules: Sequence[Rule] | None = None) -> Diagnosis:
 
 
 def _checked(finding: Finding, rule: Rule) -> Finding:
-    """A finding with its rule's hint; an error where a value is none of its enum's."""
+    """A finding with its rule's hint. Raises if a value is not in its enum."""
     return replace(
         finding,
         effort=Effort(finding.effort),
@@ -84,7 +84,7 @@ def _checked(finding: Finding, rule: Rule) -> Finding:
 
 
 def _told(finding: Finding, case: Case, level: Level) -> Finding:
-    """A finding as it is handed out: with its edit and its advice in words, without its replay."""
+    """A finding for the outside: with its edit and its advice in words, without its replay."""
     edited = with_edit(finding, case.source, case.optimizers)
     told = with_trainer_settings(edited, case.through, case.device)
     return replace(
@@ -96,7 +96,7 @@ def _told(finding: Finding, case: Case, level: Level) -> Finding:
 
 
 def with_findings(run: RunSummary, records: RunRecords) -> RunSummary:
-    """A run with its findings; none where there were no steps."""
+    """A run with its findings; none without steps."""
     case = case_of_run(run, records)
     found = diagnose(case) if case is not None else Diagnosis()
     return replace(run, **asdict(found) | {"problems": [*run.problems, *found.problems]})

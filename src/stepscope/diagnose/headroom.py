@@ -1,4 +1,4 @@
-"""What the step could take with every fix that goes together."""
+"""The step time with every compatible fix."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,7 +12,7 @@ _MOST_NAMED = 3
 
 
 def headroom(findings: Sequence[Finding], case: Case) -> Headroom | None:
-    """None where nothing was found that a step would gain by. `findings` are ranked."""
+    """The headroom; None if no finding would shorten a step. `findings` are ranked."""
     chosen = compatible(
         one
         for one in findings
@@ -39,7 +39,7 @@ def headroom(findings: Sequence[Finding], case: Case) -> Headroom | None:
 
 
 def compatible(findings: Iterable[Finding]) -> list[Finding]:
-    """Those whose fixes go together, the earlier of two that do not."""
+    """Findings whose fixes can be combined; of two that exclude each other, the earlier."""
     chosen: list[Finding] = []
     taken: set[str] = set()
     for one in findings:
@@ -54,7 +54,7 @@ def compatible(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _replayed(chosen: list[Finding], case: Case) -> float | None:
-    """All changes at once; None without a window, or where one of them is not a change of it."""
+    """All changes replayed at once; None without a window, or if one cannot be replayed."""
     predicted = [one.predicted for one in chosen if one.predicted is not None]
     if case.model is None or case.model.step_ms <= 0 or not all(one.changes for one in predicted):
         return None
@@ -63,9 +63,10 @@ def _replayed(chosen: list[Finding], case: Case) -> float | None:
 
 
 def _summed_by_group(chosen: list[Finding], case: Case) -> float:
-    """Gains added up, the largest of each group only: groups hold different parts of the step.
+    """Gains added up, only the largest of each group, since groups cover different parts of the
+    step.
 
-    Those that can be replayed together are; the step stays above the device's own work.
+    Those that can be are replayed together; the step stays above the device's own work.
     """
     changed = [one for one in chosen if one.predicted is not None and one.predicted.changes]
     together = _replayed(changed, case) if changed else None
@@ -80,7 +81,7 @@ def _summed_by_group(chosen: list[Finding], case: Case) -> float:
 
 
 def _main_fixes(chosen: list[Finding], gain: float, case: Case) -> str:
-    """The fixes that make up more than half of the gain, as `--fix` takes them, or in words."""
+    """The fixes behind more than half of the gain, as `--fix` takes them, or in words."""
     names: list[str] = []
     covered = 0.0
     for one in sorted(chosen, key=gain_share, reverse=True)[:_MOST_NAMED]:

@@ -17,14 +17,14 @@ _CAUSES: Mapping[str, str] = {
     IdleCause.UNKNOWN: "not recorded",
 }
 _NOTICEABLE = 0.05
-_BUSY = 0.9  # a device busy that much sets the pace
+_BUSY = 0.9  # a device this busy sets the pace
 _BOTTLENECKS = 3
 
 
 def answer_questions(
     case: Case, findings: Sequence[Finding], headroom: Headroom | None
 ) -> list[Answer]:
-    """All questions, always in the same order."""
+    """Answers to all questions, always in the same order."""
     seen = _StepShares(case)
     titles = [one.title for one in findings[:_BOTTLENECKS]]
     largest = "; ".join(titles) if titles else "none above 2% of a step"
@@ -45,7 +45,7 @@ def answer_questions(
 
 
 class _StepShares:
-    """What the documents tell of a step, as shares of it."""
+    """What the documents say about a step, as shares of it."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
@@ -59,7 +59,7 @@ class _StepShares:
         self.idle_causes = {cause: ns / sum(idle.values()) for cause, ns in ordered}
 
     def unknown(self, question: str) -> Answer:
-        """No answer: there is no GPU, or it was not recorded."""
+        """The answer without a GPU, or without a recording of it."""
         if not self.gpu:
             return Answer(question, "no GPU used", status=AnswerStatus.NO_GPU)
         text = "unknown: no kernels recorded"

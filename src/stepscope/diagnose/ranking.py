@@ -1,6 +1,4 @@
-"""Findings of one cause merged into one, then ranked: the larger gain first, among equals the
-easier fix.
-"""
+"""Merges findings of one cause, then ranks: the larger gain first, among equals the easier fix."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -11,9 +9,9 @@ from stepscope.diagnose.case import Case, Rule
 from stepscope.record.finding import ChangeKind, Confidence, Finding, Predicted, Setting
 
 LEAST_GAIN = 0.02
-"""Of the step: what gains less is no bottleneck."""
+"""Share of the step: a smaller gain is not a bottleneck."""
 _WITHIN = 0.9  # gains within a tenth of each other: predictions do not tell them apart
-_UNPREDICTED = 0.5  # of what it concerns: nobody knows how much of that could be had back
+_UNPREDICTED = 0.5  # of a finding's share: how much can be regained is unknown
 _MOST_PLACES = 6
 _MOST_EVIDENCE = 8
 _KINDS = list(ChangeKind)
@@ -21,7 +19,7 @@ _CONFIDENCES = list(Confidence)
 
 
 def gain_share(finding: Finding) -> float:
-    """The part of the step (of the run, for scope "run") that removing it would save."""
+    """The share of the step (of the run, for scope "run") that removing it would save."""
     if finding.predicted is not None:
         return max(0.0, 1 - 1 / finding.predicted.speedup)
     return _UNPREDICTED * finding.share
@@ -34,12 +32,13 @@ def is_bottleneck(finding: Finding) -> bool:
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
-    """The largest gain first; of those within a tenth of the largest left, the easiest first."""
+    """Largest gain first; among those within a tenth of the largest remaining, the easiest
+    first."""
     left = sorted(findings, key=lambda one: (-gain_share(one), *_ease(one)))
     ordered: list[Finding] = []
     while left:
         least = _WITHIN * gain_share(left[0])
-        alike = sum(gain_share(one) >= least for one in left) or 1  # none: a share below 0, or NaN
+        alike = sum(gain_share(one) >= least for one in left) or 1  # 0: below 0, or NaN
         ordered += sorted(
             left[:alike], key=lambda one: (*_ease(one)[:3], -gain_share(one), *_ease(one)[3:])
         )
@@ -48,7 +47,7 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _ease(finding: Finding) -> tuple[int, int, int, str]:
-    """Effort, what it does to training, how sure it is; then what makes the order one."""
+    """Effort, change to training, confidence; then tie-breakers that make the order unique."""
     return (
         finding.effort.rank,
         _KINDS.index(finding.kind),
@@ -58,7 +57,7 @@ def _ease(finding: Finding) -> tuple[int, int, int, str]:
 
 
 def merged(findings: Iterable[Finding], case: Case, rules: Sequence[Rule]) -> list[Finding]:
-    """One finding a cause: merged by rule, by fix within a group, by family, and under causes."""
+    """One finding per cause: merged by rule, by fix within a group, by family, and into causes."""
     family = {rule.id: rule.family for rule in rules}
     found = _merged_by(ranked(findings), lambda one: one.id, case)
     found = _merged_by(ranked(found), _group_and_fix, case)
@@ -74,7 +73,7 @@ def merged(findings: Iterable[Finding], case: Case, rules: Sequence[Rule]) -> li
 def _merged_by(
     findings: list[Finding], key: Callable[[Finding], str | None], case: Case
 ) -> list[Finding]:
-    """The first of each key takes the others in; None as a key stands alone."""
+    """The first finding of each key absorbs the others; a finding with key None stays alone."""
     heads: dict[str, Finding] = {}
     alone: list[Finding] = []
     for one in findings:
@@ -94,7 +93,7 @@ def _group_and_fix(finding: Finding) -> str | None:
 
 
 def _merged_into(head: Finding, other: Finding, case: Case) -> Finding:
-    """`head` with what `other` knows besides; of two values for one argument, the first."""
+    """`head` with what `other` adds; of two values for one argument, the first wins."""
     settings: dict[tuple[str, str], Setting] = {}
     for one in (*head.settings, *other.settings):
         settings.setdefault((one.owner, one.name), one)
@@ -114,7 +113,7 @@ def _merged_into(head: Finding, other: Finding, case: Case) -> Finding:
 
 
 def _predicted_together(head: Finding, other: Finding, case: Case) -> Predicted | None:
-    """Both changes replayed as one; the larger gain where they are the same or cannot be."""
+    """Both changes replayed as one; the larger gain if they are equal or cannot be replayed."""
     one, two = head.predicted, other.predicted
     if one is None or two is None:
         return one or two

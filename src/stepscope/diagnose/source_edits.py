@@ -1,4 +1,4 @@
-"""A fix written for the line a finding points at, or as a setting of the trainer called there."""
+"""Writes a fix for the line a finding points at, or as a setting of the trainer called there."""
 
 import ast
 from collections.abc import Callable, Mapping
@@ -17,9 +17,9 @@ _MOST_LINES = 12
 
 
 def with_edit(finding: Finding, source: Source, optimizers: tuple[Place, ...] = ()) -> Finding:
-    """The finding with its line as it would be; as it is where no line is known for its fix.
+    """The finding with its fixed line; unchanged if no line is known for its fix.
 
-    `optimizers`: where those are made, for fixes that change that line.
+    `optimizers`: where optimizers are made, for fixes that edit that line.
     """
     if finding.fix is None:
         return finding
@@ -47,7 +47,7 @@ def with_edit(finding: Finding, source: Source, optimizers: tuple[Place, ...] = 
 
 
 def statement(source: Source, file: str, line: int) -> str | None:
-    """The statement that begins on a line, on one line; None where it was not kept whole."""
+    """The statement that begins on a line, joined into one line; None if it was not kept whole."""
     first = source(file, line)
     if first is None:
         return None
@@ -66,14 +66,14 @@ def statement(source: Source, file: str, line: int) -> str | None:
             joined = joined.removesuffix(",") + part
         else:
             joined += part if joined.endswith(("(", "[", "{")) else f" {part}"
-    # Strings over several lines, say, cannot be joined.
+    # Multi-line strings, for example, cannot be joined.
     whole, short = _parsed("\n".join(lines)), _parsed(joined)
     same = whole is not None and short is not None and ast.dump(whole) == ast.dump(short)
     return indent + joined if same else first
 
 
 def _parsed(text: str) -> ast.Module | None:
-    """Statements parsed; one that opens a block counts. None where they are not whole."""
+    """The parsed statements, also one that opens a block; None if they are incomplete."""
     text = dedent(text)
     for candidate in (text, f"{text} pass"):
         try:
@@ -86,8 +86,8 @@ def _parsed(text: str) -> ast.Module | None:
 def with_trainer_settings(
     finding: Finding, through: Mapping[tuple[str, int], str], device: str
 ) -> Finding:
-    """The finding with its settings as those of the trainer; unchanged where there is no trainer,
-    or no such setting. `through`: the libraries that lines of the program call."""
+    """The finding with its settings as the trainer's; unchanged without a trainer or such a
+    setting. `through`: the libraries that the program's lines call."""
     places = ((place.file or "", place.line or 0) for place in finding.where)
     if not any(through.get(place) in TRAINER_LIBRARIES for place in places):
         return finding
@@ -95,7 +95,7 @@ def with_trainer_settings(
         named = [(f"dataloader_{one.name}", one.value) for one in finding.settings]
         advice = finding.advice
     elif finding.fix is None or device == "cpu":
-        return finding  # the trainers take half precision on other devices only
+        return finding  # trainers accept half precision only on other devices
     else:
         fix, advice = fix_named(finding.fix.name), ""
         if fix.works_on is not None:
@@ -106,7 +106,7 @@ def with_trainer_settings(
 
 
 def settings_advice(finding: Finding) -> str:
-    """All of a finding's advice: the arguments to pass, then the rest."""
+    """A finding's whole advice: the arguments to pass, then the rest."""
     by_owner: dict[SettingOwner, list[str]] = {}
     for one in finding.settings:
         by_owner.setdefault(one.owner, []).append(str(one))

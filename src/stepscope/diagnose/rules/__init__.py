@@ -82,9 +82,10 @@ RULES: tuple[Rule, ...] = (
 
 
 def all_rules() -> tuple[tuple[Rule, ...], list[str]]:
-    """Ours and those of other packages (entry points `stepscope.rules`), and what failed to load.
+    """Our rules, those of other packages (entry points `stepscope.rules`), and problems loading
+    them.
 
-    An entry point names a `Rule`; a second rule of one id is refused.
+    An entry point names a `Rule`; a rule with an id already taken is refused.
     """
     found, problems = list(RULES), []
     for point in sorted(entry_points(group="stepscope.rules"), key=lambda point: point.name):

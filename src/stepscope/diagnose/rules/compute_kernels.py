@@ -22,8 +22,8 @@ from stepscope.record.finding import (
 )
 
 _LEAST_CONVOLUTION = 0.2
-_MANY_SHAPES = 4  # cuDNN would benchmark every new one
-_NEAR_CEILING = 0.5  # of the ceiling: convolutions that reach it need no other algorithm
+_MANY_SHAPES = 4  # cuDNN would benchmark every new shape
+_NEAR_CEILING = 0.5  # of the ceiling: convolutions that reach this need no other algorithm
 
 
 @rule(
@@ -195,9 +195,9 @@ def unfused_pointwise(case: Case) -> Iterable[Finding]:
 
 
 def _pointwise(case: Case) -> tuple[float, float, float, tuple[Place, ...]]:
-    """Ms and number of pointwise operators, number of products, per step; the heaviest.
+    """Per step: ms and number of pointwise operators, number of products; and the heaviest.
 
-    On the CPU of the program's own: those in place, and Adam's, belong to the optimizer.
+    On the CPU only the program's own: in-place ones, and Adam's, belong to the optimizer.
     """
     if case.device != "cpu":
         where = facts.heaviest_kernels(case, "pointwise")

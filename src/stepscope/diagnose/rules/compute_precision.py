@@ -33,7 +33,8 @@ _WIDE = ("fp32", "tf32")
 
 
 def _wide_ms(case: Case) -> tuple[float, tuple[Place, ...]]:
-    """Of matrix products in fp32 or TF32; by kernel names where no shapes were recorded."""
+    """Ms per step of matrix products in fp32 or TF32, by kernel names if no shapes were
+    recorded."""
     rows = [r for r in roofline_rows(case) if r.category in facts.MATRIX and r.dtype in _WIDE]
     if rows:
         return facts.rows_ms(case, rows), facts.operators_of(rows)
@@ -45,7 +46,7 @@ def _wide_ms(case: Case) -> tuple[float, tuple[Place, ...]]:
 
 
 def _lower_dtype(case: Case) -> str:
-    """bf16, or fp16 where the device has no units for that."""
+    """bf16, or fp16 if the device has no units for bf16."""
     name = case.trace.source.device if case.trace else None
     known = device_limits(case).flops_per_s if case.device == "cuda" else {}
     if not known and name and (said := datasheet_ceilings(DeviceInfo(0, name))):
@@ -67,7 +68,8 @@ def _best_precision(case: Case, wide: float) -> tuple[FixRef, Predicted | None, 
 
 
 def _precision_advice(case: Case, fix: FixRef, other: FixRef | None, close: bool) -> str:
-    """What to write; `close`: also what it gains once launches no longer limit the step."""
+    """What to write; `close`: host and device are close, so also what it gains without launch
+    limits."""
     high = 'torch.set_float32_matmul_precision("high")'
     autocast = f"Run the model under torch.autocast in {_lower_dtype(case)}"
     if fix.name == "tf32":
@@ -160,7 +162,7 @@ def _on_cpu(case: Case) -> Iterable[Finding]:
 _LEAST_ODD = 0.03
 _TENSOR_CORE_DTYPES = ("bf16", "fp16", "tf32")
 _USUAL_REACHED = 0.5  # of the ceiling: by well-shaped products, where the run has none
-_SLOW = 0.8  # of what the others reach: an odd one that does as well is no loss
+_SLOW = 0.8  # of the others' rate: an odd one that reaches it loses nothing
 _SMALL_SIDE = 16
 
 
@@ -219,7 +221,7 @@ def odd_sizes(case: Case) -> Iterable[Finding]:
 
 
 def odd_dimensions(row: OperatorRate) -> list[int]:
-    """Sides of a product that are no multiple of 8, small ones (a few classes) aside."""
+    """Sides of a product that are not multiples of 8, except small ones (a few classes)."""
     inputs = input_dims(row)
     if row.category == "convolution":
         weights = [dims for dims in inputs if len(dims) == 4][-1:]
@@ -236,7 +238,7 @@ def _mean_share(rows: list[OperatorRate]) -> float | None:
     return sum((row.share or 0.0) * row.time_ns for row in rows) / whole if whole else None
 
 
-_SEARCH_UPDATES = 16  # updates: from 65536 down to 1, which finding a scale may take
+_SEARCH_UPDATES = 16  # updates that finding a scale may skip: from 65536 down to 1
 _LEAST_SKIPPED = 0.05
 _COLLAPSED_SCALE = 1.0
 

@@ -18,10 +18,10 @@ from stepscope.record.finding import (
 )
 
 _CHECKS = r"^aten::(isnan|ne|any|_is_any_true|is_nonzero|item|_local_scalar_dense)$"
-_TRACE_US = 80.0  # to keep a stack trace, for each gradient that is looked at: a prior
-_TRACES = 0.2  # of forward: keeping stack traces, where these were not counted
+_TRACE_US = 80.0  # to record a stack trace, per gradient checked: a prior
+_TRACES = 0.2  # of forward: recording stack traces, if they were not counted
 _MOST_TRACES = 0.9
-_BETWEEN = 0.8  # of what passes between backward's operators: the looking itself, a prior
+_BETWEEN = 0.8  # of the time between backward's operators: the check itself, a prior
 _FILLS = r"^aten::fill_$"
 _DETERMINISTIC_COST = 0.1  # of convolutions: what deterministic algorithms cost, a prior
 
@@ -75,7 +75,7 @@ def _anomaly(case: Case) -> Finding:
         remove_host(select_host(operator=_CHECKS, phase="backward")),
         remove_host(select_host(StretchKind.GAP, StretchKind.PYTHON, phase="backward"), _BETWEEN),
         remove_host(select_host(phase="forward"), traces),
-        # The loss, where it is apart:
+        # The loss, if it is separate:
         remove_host(select_host(StretchKind.OPERATOR, phase="other"), traces),
     ]
     if case.device == "cuda":
@@ -184,8 +184,8 @@ def few_threads(case: Case) -> Iterable[Finding]:
 
 
 def _large_operator_share(case: Case) -> float:
-    """The share of the step in operators that take at least 0.1 ms each; without a window that
-    of the phases that compute."""
+    """The share of the step in operators of at least 0.1 ms each; without a window, in the compute
+    phases."""
     if not case.recorded_ms:
         return case.step_share(sum(case.phases.get(one, 0.0) for one in facts.COMPUTE_PHASES))
     large = (o.self_ns for o in facts.operators(case) if o.self_ns >= _LARGE_NS * o.count)
@@ -196,7 +196,7 @@ _LEAST_LAUNCH_IDLE = 0.3
 _SHORT_US = 15.0
 _FEW_SAMPLES = 8
 _MOST_GROWTH = 8
-_CALL_US = 3.0  # what calling an operator costs on a CPU, whatever its size: a prior
+_CALL_US = 3.0  # the cost of calling an operator on a CPU, whatever its size: a prior
 _LEAST_CALL_OVERHEAD = 0.4
 
 
@@ -214,7 +214,7 @@ def small_batch(case: Case) -> Iterable[Finding]:
     fixed = _fixed_ms(case)
     if fixed is None:
         return
-    times = 2  # doubled as long as what grows with the batch is not the whole step yet
+    times = 2  # doubled until the part that grows with the batch fills the step
     while times < _MOST_GROWTH and times * (case.step_ms - fixed) < case.step_ms:
         times *= 2
     batch = facts.batch_size(case)
@@ -245,7 +245,7 @@ def small_batch(case: Case) -> Iterable[Finding]:
 
 
 def _fixed_ms(case: Case) -> float | None:
-    """The part of a step a larger batch would not lengthen; None where that is little."""
+    """The part of a step that a larger batch would not lengthen; None if it is small."""
     if case.device == "cpu":
         calls = _CALL_US * facts.operator_calls(case) / 1e3
         enough = case.step_share(calls) >= _LEAST_CALL_OVERHEAD

@@ -23,7 +23,7 @@ from stepscope.record.facts import SlotKind
 from stepscope.record.finding import ChangeKind, Confidence, Effort, Evidence, Finding
 from stepscope.record.kinds import IdleCause
 
-_LEAST_PART = 0.2  # of making a batch: a part that takes less is not the one to blame
+_LEAST_PART = 0.2  # of making a batch: a smaller part is not to blame
 
 
 @rule(
@@ -79,12 +79,12 @@ def _waits_for_loader(case: Case) -> str:
 
 
 def _at(part: PipelinePart) -> str:
-    """Where a part stands in a sentence: " (train.py:20)"; nothing where it is not known."""
+    """A part's line for a sentence: " (train.py:20)", or "" if unknown."""
     return f" ({PurePath(part.file).name}:{part.line})" if part.file else ""
 
 
 def _of_trace(case: Case) -> Iterable[Finding]:
-    """A trace alone tells how long the device waited, not for what."""
+    """A trace alone shows how long the device waited, not for what."""
     share = idle_share(case, IdleCause.LOADER)
     if share is None and case.trace is not None:
         path, wall = case.trace.critical_path, case.trace.breakdown_ns.get("wall")
@@ -125,7 +125,7 @@ def slow_storage(case: Case) -> Iterable[Finding]:
     fix, predicted, kind = how.best_fix()
     workers = fix.value if fix is not None and fix.name == "workers" else None
     if predicted is not None and workers:
-        # What waits for storage needs no core: workers may do better than the replay allows.
+        # Waiting for storage needs no core: workers may do better than the replay allows.
         least_ms = max(how.compute_ms, how.batch_ms / int(workers), 1e-3)
         predicted = replace(predicted, high=max(predicted.high, case.step_ms / least_ms))
     each = share * ((how.source.ms_per_sample if how.source else None) or 0.0)
@@ -155,7 +155,7 @@ def slow_storage(case: Case) -> Iterable[Finding]:
     )
 
 
-_BATCHED_TIME = 0.15  # of the time one by one: 0.07 to 0.27 for samples of 16 to 512 bytes
+_BATCHED_TIME = 0.15  # of the time for single fetches: 0.07 to 0.27 for samples of 16 to 512 bytes
 
 
 @rule("data.tiny_samples", "Samples are tiny: fetching them one by one takes the time.")

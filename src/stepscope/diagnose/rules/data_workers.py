@@ -56,7 +56,7 @@ def _counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
-_MOST_WORKERS_A_CORE = 1.5  # below that, waiting for storage can be worth it
+_MOST_WORKERS_A_CORE = 1.5  # below this, waiting for storage can pay off
 
 
 @rule("data.too_many_workers", "More workers than cores.")
@@ -68,7 +68,7 @@ def too_many_workers(case: Case) -> Iterable[Finding]:
     starts = facts.time_spent(case, "epoch_start")
     started, start_s = (starts.share, starts.seconds) if starts is not None else (0.0, 0.0)
     taken = how.share
-    if case.device == "cpu":  # making batches takes cores from the step
+    if case.device == "cpu":  # making batches takes cores away from the step
         taken = max(taken, case.step_share(how.batch_ms / how.cores))
     if max(taken, started) < LEAST_GAIN:
         return
@@ -101,7 +101,7 @@ def no_persistent_workers(case: Case) -> Iterable[Finding]:
     starts, rounds = facts.time_spent(case, "epoch_start"), how.epochs
     if starts is None or rounds < 2:
         return
-    # The first epoch starts its workers in any case, and waits for its first batch.
+    # The first epoch always starts its workers and waits for its first batch.
     saved = (rounds - 1) * max(0.0, starts.seconds / rounds - how.batch_ms / 1e3)
     if saved / starts.run_s < LEAST_GAIN:
         return
@@ -159,7 +159,7 @@ def no_prefetch(case: Case) -> Iterable[Finding]:
         return
     ahead = how.loader.prefetch_factor or _DEFAULT_PREFETCH
     loader = getattr(getattr(case.model, "tasks", None), "loader", None)
-    # What taking over a ready batch costs cannot be saved by prefetching.
+    # Prefetching cannot save the cost of receiving a ready batch.
     late_ms = how.wait_ms - (0.0 if loader is None else float(loader.hand_over_ms))
     if ahead > _DEFAULT_PREFETCH or not how.batch_ms or late_ms < LEAST_GAIN * case.step_ms:
         return

@@ -1,6 +1,4 @@
-"""What rules read of a case: the recorded window in ms of a step, its kernels, and the run as a
-whole.
-"""
+"""What rules read from a case: the window in ms per step, its kernels, and the whole run."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,35 +16,36 @@ from stepscope.record.finding import Place, Predicted
 from stepscope.record.kinds import IdleCause
 
 MAX_STRETCH = 1.8
-"""How much recording without shapes stretches host time at most, as seen; it leaves device time
-alone."""
+"""The most that recording without shapes was seen to stretch host time; device time is
+unaffected."""
 _OTHER_IDLE = (IdleCause.SYNCHRONISATION, IdleCause.COPY, IdleCause.OTHER_RANKS)
 _FRAME = re.compile(r"^(?P<file>.+)\((?P<line>\d+)\): ")
 COMPUTE_PHASES = ("forward", "backward", "optimizer")
 PYTHON_STRETCHES = (StretchKind.GAP, StretchKind.PYTHON, StretchKind.ANNOTATION)
-"""Of the host: what passes between operators."""
+"""Host time between operators."""
 
 
 def batch_size(case: Case) -> int | None:
-    """Of the program's first loader; None where it has none or batches itself."""
+    """Batch size of the program's first loader; None without a loader, or if the program batches
+    itself."""
     return next((loader.batch_size or None for loader in case.loaders), None)
 
 
 def _device_parts(case: Case) -> tuple[int, int] | None:
-    """The window's wall and idle time of the device, ns; None where no device was recorded."""
+    """The window's wall time and the device's idle time, ns; None if no device was recorded."""
     parts = case.trace.breakdown_ns if case.trace else {}
     wall, idle = parts.get("wall"), parts.get("idle")
     return (wall, idle) if wall and idle is not None else None
 
 
 def busy_ms(case: Case) -> float | None:
-    """How long the device works for a step; None without one."""
+    """How long the device works per step; None without a device."""
     parts = _device_parts(case)
     return None if parts is None else case.per_step(parts[0] - parts[1])
 
 
 def busy_share(case: Case) -> float | None:
-    """The part of a step the GPU works, by the run's own clock, else by the window; None where
+    """The share of a step the GPU works, by the run's own clock, else by the window; None if
     neither saw it."""
     gpu = case.gpu
     if gpu is not None and gpu.busy_fraction is not None:
@@ -56,7 +55,7 @@ def busy_share(case: Case) -> float | None:
 
 
 def idle_share(case: Case, *causes: IdleCause) -> float | None:
-    """The part of the recorded step the device idles for these causes; None where not known."""
+    """The share of the recorded step the device idles for these causes; None if unknown."""
     if case.trace is None:
         return None
     wall, idle = case.trace.breakdown_ns.get("wall"), case.trace.idle_ns
@@ -65,7 +64,7 @@ def idle_share(case: Case, *causes: IdleCause) -> float | None:
 
 
 def exposed_copy_share(case: Case) -> float | None:
-    """The part of the recorded step in which the device only copies; None without a window."""
+    """The share of the recorded step in which the device only copies; None without a window."""
     parts = case.trace.breakdown_ns if case.trace else {}
     wall = parts.get("wall")
     return (parts.get("exposed_copy") or 0) / wall if wall else None
@@ -74,7 +73,7 @@ def exposed_copy_share(case: Case) -> float | None:
 def launch_idle_ms(case: Case) -> float:
     """How long the device waits in a bare step because the host is slow to launch.
 
-    Of a run: what its own clocks leave after the device's work and what else it waits for.
+    For a run: what its own clocks leave after the device's work and its other waits.
     """
     busy, idle_ns = busy_ms(case), case.trace.idle_ns if case.trace else {}
     recorded = case.per_step(idle_ns.get(IdleCause.HOST))
@@ -90,8 +89,8 @@ def launch_idle_ms(case: Case) -> float:
 def host_and_device_close(case: Case) -> bool:
     """Whether host and device take about equally long for a step.
 
-    A trace alone has stretched host time: they may be, where the device is busy for as long as the
-    host would be without recording.
+    In a trace alone host time is stretched: they may if the device is busy for as long as the host
+    would be without recording.
     """
     busy = busy_ms(case)
     if busy is None:
@@ -102,13 +101,13 @@ def host_and_device_close(case: Case) -> bool:
 
 
 def kernels_per_step(case: Case) -> float:
-    """Kernels launched for a step."""
+    """Kernels launched per step."""
     steps = case.recorded_steps
     return case.trace.launch.kernels / steps if case.trace and steps else 0.0
 
 
 def operators(case: Case) -> Sequence[HostEntry]:
-    """The host's operators with most time of their own (the window's twenty)."""
+    """The host's operators with most self time (the window's top twenty)."""
     return case.trace.host.operators if case.trace and case.trace.host else ()
 
 
@@ -118,32 +117,32 @@ def runtime_calls(case: Case) -> Sequence[HostEntry]:
 
 
 def operator_calls(case: Case) -> float:
-    """Operators called in a step, nested ones too."""
+    """Operators called per step, including nested ones."""
     threads = case.trace.host.threads if case.trace and case.trace.host else ()
     calls = sum(thread.events.get("operators", 0) for thread in threads)
     return calls / case.recorded_steps if case.recorded_steps else 0.0
 
 
 def operators_ms(case: Case, pattern: str) -> float:
-    """Host time of a recorded step in operators whose name matches, their own."""
+    """Host self time per recorded step in operators whose name matches."""
     found = re.compile(pattern).search
     return case.per_step(sum(o.self_ns for o in operators(case) if found(o.name)))
 
 
 def python_ms(case: Case) -> float:
-    """What of a recorded step passes in Python, between operators."""
+    """Time of a recorded step spent in Python between operators."""
     path = case.trace.critical_path if case.trace else None
     kinds = path.by_category if path else ()
     return case.per_step(sum(k.ns for k in kinds if k.category in ("python", "unrecorded")))
 
 
 def cpu_percent(case: Case) -> float | None:
-    """CPU use of the program and its workers, of one core; None where not sampled."""
+    """CPU use of the program and its workers, in percent of one core; None if not sampled."""
     return case.show.host.cpu_percent if case.show and case.show.host else None
 
 
 def machine_part(case: Case, part: str) -> Mapping[str, Any]:
-    """The machine's `cpu` or `memory`, or its first of `gpus`; empty where not known."""
+    """The machine's `cpu`, `memory` or first of `gpus`; empty if unknown."""
     found = case.config.machine.get(part) or {}
     return (found[0] or {}) if isinstance(found, list) else found
 
@@ -154,13 +153,13 @@ def is_compiled(case: Case) -> bool:
 
 
 def sites(case: Case, *phases: str) -> tuple[Place, ...]:
-    """The user's lines where these phases (none: all that compute) begin, costliest first."""
+    """The user's lines where these phases (none given: all that compute) begin, costliest first."""
     wanted = phases or COMPUTE_PHASES
     return tuple(Place(s.file, s.line) for s in case.sites if s.what in wanted)[:3]
 
 
 def python_hotspots(case: Case, most: int = 3) -> tuple[Place, ...]:
-    """The user's functions with most Python time of their own; none where no stacks were kept."""
+    """The user's functions with most Python self time; none if no stacks were kept."""
     stacks = case.show.timeline_stacks if case.show else None
     host = case.trace.host if case.trace else None
     lines = (stacks.host.lines if stacks else None) or (host.lines if host else None) or []
@@ -170,28 +169,28 @@ def python_hotspots(case: Case, most: int = 3) -> tuple[Place, ...]:
 
 
 def place_of_frame(frame: str | None) -> Place | None:
-    """A frame as recordings name it ("file.py(12): function"); None for other words."""
+    """The place of a frame as recordings name it ("file.py(12): function"); None for other text."""
     found = _FRAME.match(frame or "")
     return Place(found["file"], int(found["line"])) if found else None
 
 
 MATRIX = ("matmul", "convolution", "attention", "recurrent")
-_USUAL_STRETCH = 1.7  # times longer does host time usually seem in a recording without shapes
+_USUAL_STRETCH = 1.7  # how many times longer host time usually seems in a recording without shapes
 
 
 def category_ms(case: Case, *categories: str) -> float:
-    """Device time of a step in kernels of these categories."""
+    """Device time per step in kernels of these categories."""
     return case.per_step(sum(k.total_ns for k in kernel_rows(case) if k.category in categories))
 
 
 def category_count(case: Case, *categories: str) -> float:
-    """Kernels of these categories in a step."""
+    """Kernels of these categories per step."""
     counted = sum(k.count for k in kernel_rows(case) if k.category in categories)
     return counted / case.recorded_steps if case.recorded_steps else 0.0
 
 
 def rows_ms(case: Case, rows: Iterable[OperatorRate]) -> float:
-    """Device time of a step in some operators."""
+    """Device time per step in these operators."""
     return case.per_step(sum(row.time_ns for row in rows))
 
 
@@ -201,23 +200,23 @@ def heaviest_kernels(case: Case, category: str) -> tuple[Place, ...]:
 
 
 def operators_of(rows: Iterable[OperatorRate], most: int = 3) -> tuple[Place, ...]:
-    """The operators of some rows, heaviest first, as places."""
+    """The operators of these rows, heaviest first, as places."""
     order = sorted(rows, key=lambda row: -row.time_ns)
     return tuple(dict.fromkeys(Place(operator=row.name) for row in order))[:most]
 
 
 def fix_changes(case: Case, name: str, value: str | None = None) -> list[Change] | None:
-    """What a fix changes in a replay; None where it does not apply, or nothing tells."""
+    """What a fix changes in a replay; None if it does not apply or that is unknown."""
     return fix_named(name).predict(value, case)
 
 
 def predict_gain(
     case: Case, changes: Iterable[Any] | None, reason: str, doubt: float
 ) -> Predicted | None:
-    """The step with changes; None where they gain nothing or nothing is known.
+    """The step with changes; None if they gain nothing or cannot be replayed.
 
-    A trace alone has stretched host time, more where shapes were recorded too: there both replays
-    take it as so much too long.
+    In a trace alone host time is stretched, more so with shapes, so both replays shorten it by that
+    factor.
     """
     if changes is None or case.model is None:
         return None
@@ -238,12 +237,12 @@ def predict_gain(
 def replay_gains_nothing(
     case: Case, changes: Iterable[Any] | None, predicted: Predicted | None
 ) -> bool:
-    """Whether a replay was made and gained nothing: then something else is the limit."""
+    """Whether a replay gained nothing: then something else is the limit."""
     return changes is not None and case.model is not None and predicted is None
 
 
 def gains_more(one: Predicted | None, other: Predicted | None, by: float = 0.0) -> bool:
-    """Whether the first gains more than the second, by so much of the speedup."""
+    """Whether the first speedup exceeds the second by the share `by`."""
     if one is None:
         return False
     return other is None or one.speedup > other.speedup * (1 + by)
@@ -251,17 +250,17 @@ def gains_more(one: Predicted | None, other: Predicted | None, by: float = 0.0) 
 
 @dataclass(frozen=True, slots=True)
 class TimeSpent:
-    """What one category took of a run; recording, which is not the program's own, left out."""
+    """What one category took of a run, excluding the time for recording."""
 
     seconds: float
     share: float
     run_s: float
     loop_s: float
-    """Steps, evaluation, checkpoints and epoch starts: what goes on as long as the program does."""
+    """Steps, evaluation, checkpoints and epoch starts: what continues for the whole program."""
 
     @property
     def of_loop(self) -> float:
-        """The share of the loop: what it comes to in a longer run."""
+        """The share of the loop: the limit for longer runs."""
         return self.seconds / self.loop_s if self.loop_s > 0 else 0.0
 
 
@@ -269,7 +268,7 @@ _LOOP = ("warmup", "training", "inference", "batches", "evaluation", "checkpoint
 
 
 def time_spent(case: Case, *categories: str) -> TimeSpent | None:
-    """What these took; None where nothing is known of the whole run."""
+    """What these categories took; None if the whole run is not known."""
     seconds = case.show.account_s if case.show else {}
     run_s = sum(value for name, value in seconds.items() if name != "window")
     if run_s <= 0:
@@ -280,7 +279,7 @@ def time_spent(case: Case, *categories: str) -> TimeSpent | None:
 
 
 def site_count(case: Case, what: str) -> int:
-    """How often lines that do this were seen to."""
+    """How often lines of this kind were seen to run."""
     return sum(site.count for site in case.sites if site.what == what)
 
 
@@ -291,10 +290,10 @@ def category_places(case: Case, category: str) -> tuple[Place, ...]:
 
 
 def in_s(value: float) -> str:
-    """As a sentence has it: "12 s", "3.4 s"."""
+    """Seconds for a sentence: "12 s", "3.4 s"."""
     return f"{value:,.0f} s" if value >= 9.95 else f"{value:.1f} s"
 
 
 def in_count(value: float) -> str:
-    """How often a step: "1", "2.5", "40"."""
+    """A count per step: "1", "2.5", "40"."""
     return f"{value:.0f}" if value >= 9.5 or abs(value - round(value)) < 0.05 else f"{value:.1f}"

@@ -1,4 +1,4 @@
-"""What is fine, and how far the step is from what its device can do."""
+"""What is fine, and how close the step is to the device's limit."""
 
 from collections.abc import Iterable, Iterator
 
@@ -11,7 +11,7 @@ from stepscope.record.kinds import IdleCause
 _SMALL = 0.02  # of the step
 _BUSY = 0.9
 _TENSOR_CORES = 0.9
-_KNOWN = 0.5  # of the device's time must have a known least time to speak of a limit
+_KNOWN = 0.5  # of the device's time must have a known minimum
 
 
 @rule("healthy.fine", "What needs no attention.", healthy=True)
@@ -56,9 +56,9 @@ def device_limit(case: Case) -> Iterable[Finding]:
 
 
 def device_limit_ms(case: Case) -> float | None:
-    """The least time the device needs for a step's kernels; None where too little is known.
+    """The minimum device time for a step's kernels; None if too little is known.
 
-    Kernels whose least time is not known count with the time they took.
+    Kernels without a known minimum count with their measured time.
     """
     roofline = case.trace.roofline if case.trace else None
     if case.device != "cuda" or roofline is None or roofline.ceilings is None:
@@ -67,7 +67,7 @@ def device_limit_ms(case: Case) -> float | None:
     for kind in roofline.kinds:
         if kind.least_ns is not None:
             known += kind.time_ns
-            # A cache can serve more than the memory's rate: no kernel is counted as slower for it.
+            # A cache can exceed the memory's rate: a kernel's minimum is at most its measured time.
             least += min(kind.least_ns, kind.time_ns)
     busy = sum(kernel.total_ns for kernel in kernel_rows(case))
     if not busy or known < _KNOWN * busy:
@@ -76,7 +76,7 @@ def device_limit_ms(case: Case) -> float | None:
 
 
 def _fine(case: Case) -> Iterator[tuple[str, Evidence]]:
-    """A word and a number for each part of the step that costs next to nothing."""
+    """A name and a number for each part of the step that costs next to nothing."""
     wait = case.phases.get("data_wait")
     if wait is not None and case.loaders and wait < _SMALL * case.step_ms:
         yield "data", Evidence("data wait", wait, "ms per step")

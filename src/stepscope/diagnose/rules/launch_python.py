@@ -20,7 +20,7 @@ _UNCOMPILED: Final = ("h2d", "other")  # the phases whose loops are the program'
 
 
 class _Called(NamedTuple):
-    """An operator, as far as it is called in these phases."""
+    """An operator's calls in these phases."""
 
     name: str
     calls: float
@@ -28,9 +28,9 @@ class _Called(NamedTuple):
 
 
 def _own_operators(case: Case) -> list[_Called]:
-    """The host's operators with most time of their own, as far as they are in these phases.
+    """The host's operators with most self time, counting only these phases.
 
-    Without a window to tell phases by, all of each.
+    Without a window that shows phases, all their calls count.
     """
     shares: dict[str, float] = {}
     tasks = getattr(case.model, "tasks", None)
@@ -54,7 +54,7 @@ _INDEXING_SHARE = 0.04  # of all operators called
 _LEAST_ANY = 1000
 _TINY_NS = 60_000
 _SMALL_NS = 20_000
-_OF_THE_LOOP = 0.25  # as often as the loop goes round: what belongs to it
+_OF_THE_LOOP = 0.25  # of the loop's iterations: operators called about that often belong to it
 _LEAST_LOOP = 0.05
 _LOOP_REMOVED = 0.9
 
@@ -78,7 +78,7 @@ def python_loops(case: Case) -> Iterable[Finding]:
     inside = case.per_step(sum(o.self_ns for o in tiny))
     share_of_calls = min(1.0, calls / max(facts.operator_calls(case), 1.0))
     spent = inside + facts.python_ms(case) * share_of_calls
-    # Loops of the optimizer are its own rule's.
+    # Loops in the optimizer have their own rule.
     outside = 1 - case.step_share(case.phases.get("optimizer", 0.0))
     share = min(outside, spent / case.recorded_ms) if case.recorded_ms else 0.0
     if share < _LEAST_LOOP:
@@ -107,13 +107,13 @@ def python_loops(case: Case) -> Iterable[Finding]:
 
 
 def _rounds(case: Case) -> float:
-    """How often a step goes round the loop; 0 where nothing looks like one."""
+    """Iterations of the loop per step; 0 if nothing looks like a loop."""
     count, called = max(1, case.recorded_steps), facts.operator_calls(case)
     rounds = [0.0]
     for one in _own_operators(case):
         times, each = one.calls / count, one.self_ns / max(one.calls, 1e-9)
         indexing = _INDEXING.match(one.name) and times >= _LEAST_INDEXING
-        # Arithmetic of the program's: not in place, as optimizers do it, and no copy.
+        # The program's arithmetic: no in-place operators, which optimizers use, and no copies.
         own = is_pointwise(one.name) and not one.name.endswith("_")
         many = times >= _LEAST_ANY and own and each < _SMALL_NS
         if many or (indexing and times >= _INDEXING_SHARE * called):
@@ -135,8 +135,8 @@ def _loop_changes(names: list[str], share: float) -> list[Any]:
 
 
 def _loop_lines(case: Case) -> tuple[Place, ...]:
-    """Lines that launch very many short kernels, from the window with stacks; without a device the
-    function whose own Python takes longest."""
+    """Lines that launch very many short kernels, from the window with stacks; without a device, the
+    function with most Python self time."""
     stacks = case.show.timeline_stacks if case.show else None
     lines = stacks.by.line if stacks else case.trace.by.line if case.trace else []
     count = stacks.steps if stacks else max(1, case.recorded_steps)
@@ -148,7 +148,7 @@ def _loop_lines(case: Case) -> tuple[Place, ...]:
 
 _LEAST_PYTHON = 0.1
 _LEAST_IN_FORWARD = 0.3  # of the host's time must be in forward
-_PER_CALL_US = 10.0  # of Python for each operator; an eager layer's own takes 2 to 6
+_PER_CALL_US = 10.0  # of Python per operator; an eager layer needs 2 to 6
 _PYTHON_REMOVED = 0.9
 
 
@@ -179,11 +179,11 @@ def python_heavy_forward(case: Case) -> Iterable[Finding]:
 
 
 def _python_share(case: Case) -> tuple[float, Predicted | None]:
-    """The share of the bare step, by replay; without a model as recorded."""
+    """Its share of the bare step, by replay; without a model, as recorded."""
     if case.model is None:
         return case.recorded_share(facts.python_ms(case)), None
     between = select_host(*facts.PYTHON_STRETCHES, phase="forward")
-    if case.model.host_share(between) < _LEAST_PYTHON / 2:  # a replay gains about that, at most
+    if case.model.host_share(between) < _LEAST_PYTHON / 2:  # a replay gains at most about this
         return 0.0, None
     reason = "no Python between forward's operators"
     predicted = facts.predict_gain(case, [remove_host(between, _PYTHON_REMOVED)], reason, 0.4)
@@ -192,7 +192,7 @@ def _python_share(case: Case) -> tuple[float, Predicted | None]:
 
 
 def _in_forward(case: Case) -> bool:
-    """A trace alone does not tell; a run's own clocks do."""
+    """Whether it is in forward: a run's own clocks know, a trace alone does not."""
     phases = case.show.phases_host_ms if case.show else None
     if not phases:
         return case.show is None

@@ -25,23 +25,23 @@ from stepscope.record.finding import (
     SettingOwner,
 )
 
-_LIMITS = 0.7  # of the step: workers that need longer for a batch set its pace
-_CPU_BOUND = 0.7  # of making a batch: the rest is then rather waiting for a core that others have
-_MOST_WORKERS_A_CORE = 4  # workers to a core at most, however little they work
-_USUAL_CORES = 4  # where it is not known how many may be used
+_LIMITS = 0.7  # of the step: workers that take longer per batch set the pace
+_CPU_BOUND = 0.7  # of making a batch: the rest is then mostly waiting for a busy core
+_MOST_WORKERS_A_CORE = 4  # workers per core at most, however little they work
+_USUAL_CORES = 4  # if the number of usable cores is unknown
 _READS = re.compile(
     r"\bopen\(|\bsleep\(|\b\w*load\w*\(|\bread\w*\(|\.read\w*\(|imread|urlopen|requests\.|h5py|"
     r"zarr|lmdb|sqlite|memmap|from_file|File\(|boto|fsspec|download"
 )
 _RANDOM = re.compile(r"(?i)rand|jitter|augment|mixup|cutmix|noise|erasing|dropout|shuffle|sample\(")
-_TINY_MS, _SMALL_MS = 0.05, 0.1  # a sample made faster than that is mostly overhead,
-_MANY = 256  # where a batch has so many: fewer are fast for another reason
+_TINY_MS, _SMALL_MS = 0.05, 0.1  # a sample made faster than this is mostly overhead,
+_MANY = 256  # in batches of at least this many: smaller ones are fast for another reason
 _MOSTLY = 0.4
-_ENOUGH = 1.03  # of the shortest step there is: fewer workers do as well
+_ENOUGH = 1.03  # of the shortest possible step: fewer workers do as well
 
 
 class DataWait(Enum):
-    """Why a step waits for data; each has its rule."""
+    """Why a step waits for data; each reason has its rule."""
 
     RESTARTED_WORKERS = auto()
     TINY_SAMPLES = auto()
@@ -63,7 +63,7 @@ class Loading:
     compute_ms: float
     """The step without waiting for data."""
     batch_ms: float
-    """To make a step's batches in one process."""
+    """Time to make a step's batches in one process."""
     workers: int
     cores: int
     """Usable ones."""
@@ -75,7 +75,7 @@ class Loading:
 
     @property
     def most(self) -> int:
-        """Workers that these cores have room for: one each, more where they wait for storage."""
+        """The most workers for these cores: one each, more if they wait for storage."""
         share = self.source.processor_share if self.source else None
         if share is None or share > _CPU_BOUND:
             return self.cores
@@ -83,19 +83,19 @@ class Loading:
 
     @property
     def limits(self) -> bool:
-        """Whether making batches sets the step's pace, not merely the odd late one."""
+        """Whether making batches sets the step's pace, beyond an occasional late batch."""
         step_ms = self.compute_ms + self.wait_ms
         return self.workers == 0 or self.batch_ms / self.workers >= _LIMITS * step_ms
 
     @property
     def needed(self) -> int:
-        """Workers that hide loading behind compute, and one to spare."""
+        """The workers needed to hide loading behind compute, plus one."""
         hidden = math.ceil(self.batch_ms / max(self.compute_ms, 1e-3))
         return max(1, min(hidden + 1, self.most))
 
     @property
     def parts(self) -> list[PipelinePart]:
-        """What making a batch goes to, largest first."""
+        """What making a batch spends its time on, largest first."""
         parts = self.source.parts if self.source else ()
         return [part for part in parts if part.what != SlotKind.REST]
 
@@ -106,7 +106,7 @@ class Loading:
 
     @property
     def waits_because(self) -> DataWait | None:
-        """Why the step waits for data; None where the wait is too short to matter."""
+        """Why the step waits for data; None if the wait is too short to matter."""
         if self.share < LEAST_GAIN:
             return None
         if self.workers and site_count(self.case, "epoch_start") > self.case.run_steps / 2 > 0:
@@ -122,25 +122,25 @@ class Loading:
         return DataWait.FEW_WORKERS if 0 < self.workers < self.most else DataWait.SLOW_SAMPLES
 
     def _samples_are_tiny(self) -> bool:
-        """Whether samples are so small that fetching them one by one is what takes the time."""
+        """Whether samples are so small that fetching them one by one takes most of the time."""
         each = self.source.ms_per_sample if self.source else None
         if self.source is None or each is None or self.source.ms_per_batch < _MANY * each:
             return False
         return each <= _TINY_MS or (each <= _SMALL_MS and self.source.collate_share >= 0.5)
 
     def _line(self, part: PipelinePart) -> str:
-        """A part's source line; empty where it is not known."""
+        """A part's source line, "" if unknown."""
         return (self.case.source(part.file, part.line) or "") if part.file and part.line else ""
 
     @property
     def reading_parts(self) -> list[PipelinePart]:
-        """The dataset's lines that read, by their source."""
+        """The dataset's lines that read, judged by their source."""
         lines = [part for part in self.parts if part.what == SlotKind.LINE]
         return [part for part in lines if _READS.search(self._line(part))]
 
     @property
     def draws_randomly(self) -> bool:
-        """Whether samples depend on random draws, by the names and lines of their parts."""
+        """Whether samples depend on random draws, judged by the names and lines of their parts."""
         return any(
             _RANDOM.search(part.name) or _RANDOM.search(self._line(part)) for part in self.parts
         )
@@ -164,7 +164,7 @@ class Loading:
     def more_workers(self) -> tuple[int, Predicted | None]:
         """The fewest workers that do as well as any number, and the step with them.
 
-        No prediction where they gain nothing, or cannot be more than there are.
+        No prediction if they gain nothing, or there cannot be more than now.
         """
         least = max(self.needed, self.workers + 1)
         counts = sorted({count for count in (least, 2 * least, self.most) if count <= self.most})
@@ -176,12 +176,12 @@ class Loading:
         return next((count, one) for count, one in gaining if one.step_ms <= _ENOUGH * best)
 
     def _with_workers(self, count: int) -> Predicted | None:
-        """The step with so many workers: replayed, else the longer of computing and loading."""
+        """The step with this many workers: replayed, else the longer of computing and loading."""
         if self.case.model is not None:
             found = self.case.predict(changes.set_workers(count))
         else:
             least_ms = self.compute_ms
-            if self.case.device == "cpu":  # it computes on the workers' cores: all work counts
+            if self.case.device == "cpu":  # workers share the step's cores: all work counts
                 threads = min(self.cores, max(1, self.case.switches.threads or self.cores))
                 work_ms = threads * self.compute_ms + self.batch_ms
                 least_ms = max(least_ms, work_ms / self.cores)
@@ -193,7 +193,7 @@ class Loading:
         return replace(found, reason=f"{some} hide {gain} ms of data wait behind compute")
 
     def with_batch_time(self, factor: float, reason: str) -> Predicted | None:
-        """The step where a batch takes `factor` times as long to make."""
+        """The step if a batch takes `factor` times as long to make."""
         if self.case.model is not None:
             return self.case.predict(changes.scale_batch_time(factor), reason=reason, doubt=0.3)
         left = factor * self.batch_ms / max(1, self.workers)
@@ -201,7 +201,7 @@ class Loading:
         return self.case.reach(after, reason, doubt=0.4)
 
     def best_fix(self) -> tuple[FixRef | None, Predicted | None, ChangeKind]:
-        """Workers, or a cache where that gains clearly more; the kind of change."""
+        """Workers, or a cache if that gains clearly more; and the kind of change."""
         random, kept = self.draws_randomly, None
         count, hidden = self.more_workers()
         named = self.loader.dataset == "TensorDataset" or self.loader.samples is None
@@ -218,11 +218,11 @@ class Loading:
 
 
 def loading(case: Case) -> Loading | None:
-    """None where no loader was seen."""
+    """How the case's batches are made; None if no loader was seen."""
     run = case.show
     if run is None or not run.loaders or case.step_ms <= 0:
         return None
-    # The loader of the training data: of the dataset that took most time, the largest.
+    # The training data's loader: the largest one of the dataset that took most time.
     busiest = {source.dataset for source in run.pipeline[:1]}
     same = [one for one in run.loaders if one.dataset in busiest] or run.loaders
     loader = max(same, key=lambda one: math.inf if one.samples is None else one.samples)
@@ -238,7 +238,7 @@ def loading(case: Case) -> Loading | None:
         source=source,
         wait_ms=wait_ms,
         compute_ms=max(case.step_ms - wait_ms, 0.0),
-        # Workers are not recorded; what the host makes in recorded steps is slowed by that.
+        # Workers are not recorded; batches the host makes are slowed by recording.
         batch_ms=made if workers else wait_ms or made,
         workers=workers,
         cores=max(1, int(case.free_cores or _USUAL_CORES)),
@@ -246,13 +246,13 @@ def loading(case: Case) -> Loading | None:
 
 
 def waiting_because(case: Case, reason: DataWait) -> Loading | None:
-    """How the batches are made, where the step waits for them for this reason."""
+    """How batches are made, if the step waits for them for this reason."""
     how = loading(case)
     return how if how is not None and how.waits_because is reason else None
 
 
 def part_evidence(parts: Iterable[PipelinePart]) -> tuple[Evidence, ...]:
-    """What some parts take of making a batch."""
+    """The share of making a batch that these parts take."""
     return tuple(Evidence(one.name, 100 * one.share, "% of a batch") for one in parts)
 
 

@@ -20,7 +20,7 @@ from stepscope.record.kinds import IdleCause, ThrottleReason
 
 
 def _host_share(case: Case) -> float:
-    """The part of the step the device idles because of the host; on the CPU, all of it."""
+    """The share of the step the device idles because of the host; on the CPU, all of it."""
     if case.device != "cuda":
         return 1.0
     host = facts.idle_share(case, IdleCause.HOST, IdleCause.LOADER, IdleCause.SYNCHRONISATION)
@@ -28,7 +28,7 @@ def _host_share(case: Case) -> float:
 
 
 def _of_machine(**more: Any) -> Finding:
-    """A finding about the machine: unless told otherwise, nothing in the program changes it."""
+    """A finding about the machine: by default, no change to the program helps."""
     usual: dict[str, Any] = {"share": 0.0, "effort": Effort.OUTSIDE, "kind": ChangeKind.NONE}
     return Finding(scope=Scope.MACHINE, **(usual | more))
 
@@ -291,7 +291,7 @@ def slow_pcie_link(case: Case) -> Iterable[Finding]:
 
 
 def _copy_rate(case: Case) -> float | None:
-    """GB/s of large pinned copies to the device in the window; None without any."""
+    """GB/s of large pinned copies to the device in the window; None if there are none."""
     for one in case.trace.copies if case.trace else ():
         pinned = one.direction == "HtoD" and one.memory == "pinned"
         if pinned and one.count and one.bytes_per_s and (one.bytes or 0) / one.count >= _LARGE_COPY:

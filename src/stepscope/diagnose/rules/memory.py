@@ -19,16 +19,16 @@ from stepscope.record.finding import (
 from stepscope.record.kinds import IdleCause
 
 _SCARCE = 0.8
-"""Of the device's memory: from here on it is worth saving."""
+"""Share of the device's memory beyond which it is worth saving."""
 
 
 @dataclass(frozen=True, slots=True)
 class _MemoryUse:
-    """Bytes of the device the program ran on."""
+    """Memory use of the program's device, bytes."""
 
     device: str
     peak: float
-    """The most that was in use, with what the allocator keeps for reuse."""
+    """Peak use, including what the allocator keeps for reuse."""
     allocated: float
     total: float
     owners: dict[str, float]
@@ -39,12 +39,12 @@ class _MemoryUse:
         return self.peak / self.total
 
     def share(self, owner: str) -> float:
-        """An owner's part of what was allocated at the peak; 0 where not known."""
+        """An owner's share of the allocated peak; 0 if unknown."""
         return self.owners.get(owner, 0.0) / self.allocated if self.allocated else 0.0
 
 
 def memory_use(case: Case) -> _MemoryUse | None:
-    """None where a peak or the device's size is not known."""
+    """A case's memory use; None if a peak or the device's size is unknown."""
     if case.show is None:
         return None
     gpu, host = case.show.gpu, case.show.host
@@ -63,7 +63,7 @@ def memory_use(case: Case) -> _MemoryUse | None:
 
 
 def _amount(count: float) -> str:
-    """Bytes as a sentence has them: "62.1 GB"."""
+    """Bytes for a sentence: "62.1 GB"."""
     for unit, size in (("GB", 1e9), ("MB", 1e6)):
         if count >= size:
             return f"{count / size:,.1f} {unit}"
@@ -78,7 +78,7 @@ def _of_memory(
     return Finding(share=0.0, evidence=evidence, scope=Scope.RUN, **more)
 
 
-_FULL = 0.92  # other batch lengths, evaluation and the CUDA context need the rest
+_FULL = 0.92  # of the memory: longer batches, evaluation and the CUDA context need the rest
 
 
 @rule("memory.near_limit", "The device's memory is nearly full, or ran out.")
@@ -110,7 +110,7 @@ def memory_near_limit(case: Case) -> Iterable[Finding]:
 
 
 def _owner_when_scarce(case: Case, owner: str, least: float) -> tuple[_MemoryUse, float] | None:
-    """Bytes of an owner that fills so much of a GPU's scarce memory; None where it does not."""
+    """Bytes of an owner that fills `least` of a GPU's scarce memory; None if it fills less."""
     known = memory_use(case)
     if known is None or known.device != "cuda" or known.full < _SCARCE:
         return None

@@ -8,7 +8,7 @@ from stepscope.diagnose.rules.facts import category_places, in_s, site_count, ti
 from stepscope.record.finding import Confidence, Effort, Evidence, Finding, Scope
 
 _LEAST_STARTUP = 0.2
-# Importing torch and initialising the GPU take that long in any program.
+# Importing torch and initialising the GPU take this long in any program.
 _USUAL_S = {"cpu": 1.0, "cuda": 4.0}
 
 
@@ -47,7 +47,7 @@ def startup_share(case: Case) -> Iterable[Finding]:
 
 
 _LEAST_COMPILING = 0.1
-_USUAL_RECOMPILES = 2  # recompilations: one for dynamic shapes and one for evaluation are usual
+_USUAL_RECOMPILES = 2  # recompilations: one for dynamic shapes and one for evaluation are normal
 
 
 @rule("run.compile_share", "torch.compile takes much of the run.")
@@ -120,7 +120,7 @@ def evaluation_share(case: Case) -> Iterable[Finding]:
 
 
 _LEAST_SAVING_OF_LOOP = 0.05  # of the loop
-_SAVING_AIM = 0.01  # of the loop: often enough to lose little, seldom enough not to show
+_SAVING_AIM = 0.01  # of the loop: saves often enough to lose little, rarely enough not to matter
 
 
 @rule("run.checkpoint_saving", "Saving checkpoints takes much of the run.")

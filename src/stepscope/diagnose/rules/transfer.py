@@ -19,25 +19,25 @@ from stepscope.record.finding import Confidence, Effort, Evidence, Finding, FixR
 from stepscope.record.kinds import HostWait
 
 _NON_BLOCKING = re.compile(r"non_blocking\s*=\s*True")
-_RARE_COPY = 0.5  # times per step: what is copied less often belongs to epochs or evaluation
+_RARE_COPY = 0.5  # times per step: rarer copies belong to epochs or evaluation
 
 
 def pageable_copies(case: Case) -> list[waits.Wait]:
-    """Lines of the loop that copy from pageable memory in most steps, costliest first."""
+    """Lines in the loop that copy from pageable memory in most steps, costliest first."""
     found = [one for one in waits.of_run(case) if one.what is HostWait.PAGEABLE_COPY]
     often = [wait for wait in found if (wait.count or 0.0) >= _RARE_COPY]
     return often if case.device == "cuda" else []
 
 
 class _Copies(NamedTuple):
-    """Lines of the loop that copy to the device, and the time the host spends there."""
+    """Lines in the loop that copy to the device, and the host time spent there."""
 
     pageable: list[waits.Wait]
-    """What is new in each step, from pageable memory."""
+    """Data new in each step, from pageable memory."""
     pinned: list[waits.Wait]
-    """From pinned memory."""
+    """Copies from pinned memory."""
     again: list[tuple[waits.Wait, str]]
-    """Of any memory: what no step changes, with the expression copied."""
+    """From any memory: data no step changes, with the copied expression."""
 
 
 def _copies(case: Case) -> _Copies:
@@ -130,7 +130,7 @@ def copies_not_overlapped(case: Case) -> Iterable[Finding]:
     share = case.step_share(exposed_ms)
     lines = _copies(case)
     again, new = {wait.place for wait, _ in lines.again}, (*lines.pageable, *lines.pinned)
-    # Where nothing is copied but what need not be, that is another rule's.
+    # If only redundant copies are made, another rule reports them.
     only_repeated = bool(again) and again >= {wait.place for wait in new}
     if case.device != "cuda" or share < LEAST_GAIN or only_repeated:
         return
@@ -143,7 +143,7 @@ def copies_not_overlapped(case: Case) -> Iterable[Finding]:
         return
     total_ms = sum(case.per_step(one.total_ns) for one in copies)
     moved = sum(one.bytes or 0 for one in copies)
-    rate = moved / max(1, sum(one.total_ns for one in copies))  # bytes a ns: GB a second
+    rate = moved / max(1, sum(one.total_ns for one in copies))  # bytes per ns = GB/s
     yield Finding(
         id=copies_not_overlapped.id,
         title="The GPU idles while batches are copied",
@@ -173,7 +173,7 @@ def repeated_copies(case: Case) -> Iterable[Finding]:
     if not some or case.step_share(lost_ms) < LEAST_GAIN:
         return
     step_ms = case.step_ms - lost_ms
-    if case.model is not None:  # no shorter than the replay without any copies
+    if case.model is not None:  # not shorter than the replay without any copies
         none = case.predict(changes.unblock_copies(), changes.scale_copies("HtoD", 0.0))
         step_ms = max(step_ms, none.step_ms if none is not None else case.step_ms)
     predicted = case.reach(step_ms, "nothing is copied twice", doubt=0.5)
@@ -196,7 +196,7 @@ def repeated_copies(case: Case) -> Iterable[Finding]:
     )
 
 
-_KEPT_COPIES = 0.1  # of the steps: reading them every ten steps
+_KEPT_COPIES = 0.1  # of the steps: reading every ten steps
 
 
 @rule("transfer.device_to_host", "Many tensors per step are copied back to the host, one by one.")

@@ -1,4 +1,4 @@
-"""Where the host waits for the device, by source line, and what not waiting would gain."""
+"""Where the host waits for the device, by source line, and what removing the waits would gain."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from stepscope.record.kinds import HostWait, IdleCause
 
 
 class WaitGroup(Enum):
-    """Waits by what the user does there; each has its rule."""
+    """Waits by the user's action there; each group has its rule."""
 
     ITEM = auto()
     CPU = auto()
@@ -65,7 +65,7 @@ _PRINTS = re.compile(
     r"\bprint\(|\blog(ger|ging)?\.|\bwandb\.|add_scalar|set_postfix|set_description|\.format\(|\bf['\"]"
 )
 _MANY_COPIES_BACK = 4.0  # tensors brought back in one step
-_RARE_WAIT = 0.1  # a step: at a wait that comes less often the host only lets the device catch up
+_RARE_WAIT = 0.1  # per step: at a rarer wait the host only lets the device catch up
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +74,14 @@ class Wait:
 
     what: HostWait
     ms: float
-    """Per step: what is lost there now, which other waits may absorb."""
+    """Time lost there per step, which other waits may absorb."""
     count: float | None
     """Per step; None for a trace alone."""
     place: Place
 
 
 def _waits(case: Case) -> list[Wait]:
-    """All of them but copies to the device, costliest first; empty on the CPU."""
+    """All waits except copies to the device, costliest first; empty on the CPU."""
     if case.device != "cuda":
         return []
     found = [
@@ -90,14 +90,14 @@ def _waits(case: Case) -> list[Wait]:
         if wait.what in _GROUPS and (wait.count is None or wait.count >= _RARE_WAIT)
     ]
     recorded = _recorded(case)
-    if case.show is not None:  # masks wait inside an operator, where only a recording sees it
+    if case.show is not None:  # masks wait inside an operator, visible only to a recording
         shaped = any(_GROUPS[wait.what] is WaitGroup.NONZERO for wait in found)
         recorded = [] if shaped else [w for w in recorded if w.what is HostWait.NONZERO]
     return sorted([*found, *recorded], key=lambda wait: -wait.ms)
 
 
 def of_run(case: Case) -> list[Wait]:
-    """What the run counted."""
+    """Waits that the run counted."""
     count = case.run_steps
     return [
         Wait(one.what, one.lost_ms / count, one.count / count, Place(one.file, one.line))
@@ -107,7 +107,7 @@ def of_run(case: Case) -> list[Wait]:
 
 
 def grouped(case: Case) -> dict[WaitGroup, list[Wait]]:
-    """Waits by what the user does there."""
+    """Waits by the user's action there."""
     found: dict[WaitGroup, list[Wait]] = {}
     for wait in _waits(case):
         group = _GROUPS[wait.what]
@@ -119,7 +119,7 @@ def grouped(case: Case) -> dict[WaitGroup, list[Wait]]:
 
 
 def _recorded(case: Case) -> list[Wait]:
-    """What idle time of the device the window gives to synchronisations."""
+    """The device idle time the window attributes to synchronisations."""
     found = []
     for device in case.trace.devices[:1] if case.trace else ():
         for idle in device.idle[IdleCause.SYNCHRONISATION].places:
@@ -134,17 +134,17 @@ def _recorded(case: Case) -> list[Wait]:
 
 
 def source_line(case: Case, place: Place) -> str:
-    """The user's line at a place; empty where it is not known."""
+    """The user's line at a place, "" if unknown."""
     return (case.source(place.file, place.line) or "") if place.file and place.line else ""
 
 
 def predict_without(
     case: Case, some: Sequence[Wait], reason: str = "", besides: Sequence[Change] = ()
 ) -> Predicted | None:
-    """The step without these waits, replayed; None without a window or where nothing is gained.
+    """The step without these waits, replayed; None without a window or a gain.
 
-    `besides` are changes that go with it. The replay knows kinds, not lines: of what a kind gains,
-    these lines get their part.
+    `besides` are accompanying changes. The replay knows kinds, not lines: these lines get their
+    share of a kind's gain.
     """
     if not some:
         return None
@@ -162,20 +162,20 @@ def predict_without(
 
 
 def is_worth_fixing(case: Case, predicted: Predicted | None, lost_ms: float) -> bool:
-    """Whether a wait is a bottleneck: by the replay, else by what is lost there."""
+    """Whether a wait is a bottleneck: by the replay, else by the time lost there."""
     if case.model is not None:
         return predicted is not None and 1 - 1 / predicted.speedup >= LEAST_GAIN
     return case.step_ms > 0 and lost_ms / case.step_ms >= LEAST_GAIN
 
 
 def share(case: Case, predicted: Predicted | None, lost_ms: float) -> float:
-    """The part of the step a wait concerns: what is lost there, or gained without it."""
+    """A wait's share of the step: the time lost there, or gained without it."""
     gained = 1 - 1 / predicted.speedup if predicted is not None else 0.0
     return min(1.0, max(gained, lost_ms / case.step_ms))
 
 
 def evidence(some: Iterable[Wait]) -> tuple[Evidence, ...]:
-    """Lines with their counts and times."""
+    """The waits' lines with counts and times."""
     found = []
     for wait in list(some)[:4]:
         name = _SPELLING.get(wait.what, f".{wait.what}()")
@@ -193,8 +193,7 @@ def places(some: Iterable[Wait]) -> tuple[Place, ...]:
 def worth_removing(
     case: Case, some: Sequence[Wait], predicted: Predicted | None, told: Finding
 ) -> Iterator[Finding]:
-    """What is told of some waits with their times, where not waiting gains; `why` may name {often}
-    and {lost}."""
+    """A finding about these waits if removing them gains; `why` may use {often} and {lost}."""
     lost_ms = sum(wait.ms for wait in some)
     if some and is_worth_fixing(case, predicted, lost_ms):
         yield replace(
@@ -209,7 +208,7 @@ def worth_removing(
 
 
 def _how_often(some: Iterable[Wait]) -> str:
-    """How often, where it is known: " 3 times per step"."""
+    """How often, if known: " 3 times per step"."""
     counts = [wait.count for wait in some if wait.count is not None]
     total = sum(counts)
     if not counts:
@@ -234,9 +233,10 @@ def lines_around(case: Case, place: Place, before: int, after: int) -> Iterator[
 
 
 def moved_unchanged(case: Case, place: Place) -> str | None:
-    """What a line moves to the device though nothing in its loop changes it; None if unsure.
+    """What a line moves to the device although its loop never changes it; None if unsure.
 
-    `weights.to(device)` in a loop that never assigns `weights`, or `self.mask.to(…)` in a method.
+    For example `weights.to(device)` in a loop that never assigns `weights`, or `self.mask.to(…)` in
+    a method.
     """
     around = dict(lines_around(case, place, _LINES_AROUND, _LINES_AROUND))
     found = _MOVED.search(around.get(place.line or 0, ""))
@@ -249,7 +249,8 @@ def moved_unchanged(case: Case, place: Place) -> str | None:
 
 
 def _loop(around: dict[int, str], at: int) -> dict[int, str] | None:
-    """The lines of the innermost loop around a line, its head too; None where no head is kept."""
+    """The lines of the innermost loop around a line, head included; None if the head was not
+    kept."""
     depth = _depth(around[at])
     for number in range(at - 1, min(around) - 1, -1):
         line = around.get(number, "")
@@ -270,7 +271,7 @@ def _loop(around: dict[int, str], at: int) -> dict[int, str] | None:
 
 
 def _assigned(lines: dict[int, str], what: str) -> bool:
-    """Whether any of these lines may give the name, or what it belongs to, a new value."""
+    """Whether any of these lines may assign the name, or the object it belongs to."""
     for name in {what, what.split(".")[0]} - {"self"}:
         word = rf"(?<![\w.]){re.escape(name)}(?!\w)"
         changed = re.compile(
