@@ -71,7 +71,7 @@ def test_a_program_without_a_loader_is_told_why(batch, tmp_path):
     (tmp_path / "train.py").write_text(WITHOUT_LOADER)
     code, out, err = batch("--quiet", "train.py")
     assert (code, out) == (2, "")
-    assert "no DataLoader of the program forms batches" in err
+    assert "no DataLoader in the program forms batches" in err
     assert err.count("\n") == 1
 
 

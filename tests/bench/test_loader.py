@@ -15,8 +15,8 @@ from stepscope.bench.loader_grid import (
     dataloader_line,
     loader_request,
     loader_result,
+    measured_settings,
     setting_points,
-    setting_points_measured,
     worker_counts,
 )
 from stepscope.bench.record import ProcessRecord
@@ -221,7 +221,7 @@ def summed(rates, **asked):
         if rate is not None:
             status = rate if isinstance(rate, str) else "ok"
             records.append(record(setting, point, 0 if status != "ok" else rate, status))
-    found = setting_points_measured(settings, records)
+    found = measured_settings(settings, records)
     return in_json((list(found), loader_result(found, records, 8)))
 
 
@@ -260,7 +260,7 @@ def test_rounds_that_differ_make_a_setting_unstable():
     settings, _ = setting_points(request(workers=(0,)))
     ((setting, point),) = settings.items()
     records = [record(setting, point, 100), record(setting, point, 140, number=2)]
-    (found,) = in_json(setting_points_measured(settings, records))
+    (found,) = in_json(measured_settings(settings, records))
     assert found["samples_per_s"] == 120
     assert (found["samples_per_s_low"], found["samples_per_s_high"]) == (100, 140)
     assert found["unstable_why"] == "rounds differ by 33%"

@@ -1,4 +1,4 @@
-"""The result of a search for a batch size: what `batch --json` prints and its folder keeps."""
+"""The result of a batch size search: what `batch --json` prints and its folder keeps."""
 
 import platform
 from typing import Any, Final, Literal
@@ -20,7 +20,7 @@ _NOISY = 0.05
 
 
 class SizeRow(SizeResult, frozen=True, kw_only=True):
-    """One size, beside the others. None: not known."""
+    """One size among the others. None: unknown."""
 
     memory_share: float | None = None
     of_best: float | None = None
@@ -28,7 +28,7 @@ class SizeRow(SizeResult, frozen=True, kw_only=True):
 
 
 class BatchSpeedup(Struct, frozen=True, kw_only=True):
-    """Of samples per second, against the program's own size."""
+    """A speedup in samples per second over the program's own size."""
 
     ratio: float
     low: float
@@ -39,15 +39,15 @@ class BatchSpeedup(Struct, frozen=True, kw_only=True):
 class Knee(SizeRow, frozen=True, kw_only=True):
     """The smallest size near the best throughput that keeps the headroom."""
 
-    growing: bool = False  # throughput still grows there
+    growing: bool = False  # whether throughput still grows there
     speedup: BatchSpeedup | None = None
-    """None where it is the program's own size, or that did not run."""
+    """None if it is the program's own size, or if that did not run."""
 
 
 class LargestSize(SizeRow, frozen=True, kw_only=True):
     """The largest size that ran."""
 
-    bounded: bool = False  # a larger one did not fit, or memory was nearly full
+    bounded: bool = False  # whether a larger one did not fit, or memory was nearly full
     too_large: int | None = None
 
 
@@ -55,16 +55,16 @@ class Batch(Struct, frozen=True, kw_only=True):
     """The result of a search for a batch size, in a program or of a function."""
 
     schema: Literal["stepscope.batch/2"] = SCHEMA
-    program: str | None = None  # None of a function, with all that describes a program
+    program: str | None = None  # None for a function, like all fields about a program
     argv: tuple[str, ...] = ()
     fixes: tuple[str, ...] = ()
     started: str | None = None
     device: str
     device_name: str | None = None
-    forked: bool | None = None  # of a function: whether it was called in forked processes
+    forked: bool | None = None  # for a function: whether it was called in forked processes
     machine: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str | None] = field(default_factory=dict)
-    what: str | None = None  # training, inference or batches: what the program's steps are
+    what: str | None = None  # the kind of the program's steps: training, inference or batches
     samples: int | None = None  # in an epoch
     drop_last: bool = False
     optimizers: tuple[tuple[str, float | None], ...] = ()  # name and learning rate
@@ -84,7 +84,7 @@ class Batch(Struct, frozen=True, kw_only=True):
 
 
 def search_result(search: BatchSearch, bounds: SearchBounds, own: int | None) -> dict[str, Any]:
-    """Fields of `Batch`: curve, knee and largest. `own` is the program's size, if it has one."""
+    """Fields of `Batch`: curve, knee and largest. `own` is the program's own size, if any."""
     points, fit = search.sizes.points, search.roomy()
     found = knee_size(fit, bounds.within)
     best = max((one.samples_per_s or 0.0 for one in fit), default=0.0)
@@ -128,7 +128,7 @@ def search_result(search: BatchSearch, bounds: SearchBounds, own: int | None) ->
 
 
 def _noise(found: SizeResult | None, bounds: SearchBounds) -> list[BatchNote]:
-    """Where processes of one size differ by more than sizes are told apart by."""
+    """A note if processes of one size differ by more than the search tolerates between sizes."""
     if found is None or not found.samples_per_s or found.low is None or found.high is None:
         return []
     share = (found.high - found.low) / 2 / found.samples_per_s
@@ -137,7 +137,7 @@ def _noise(found: SizeResult | None, bounds: SearchBounds) -> list[BatchNote]:
 
 
 def _speedup(search: BatchSearch, own: int, batch: int) -> BatchSpeedup | None:
-    """None where the program's own size is the one."""
+    """The speedup of a size; None for the program's own."""
     if own == batch:
         return None
     processes = {
@@ -156,7 +156,7 @@ def batch_result(
     started: str,
     folder: str | None = None,
 ) -> Batch:
-    """All of a search in a program."""
+    """The whole result of a search in a program."""
     from stepscope.hardware.machine import describe_machine
 
     facts, machine = searched.program, describe_machine()

@@ -1,5 +1,5 @@
-"""The batch size of a function, `stepscope.find_batch_size`: called in forked processes where that
-works, else in this one."""
+"""The batch size of a function, `stepscope.find_batch_size`: called in forked processes if
+possible, else in this one."""
 
 import gc
 import json
@@ -35,13 +35,13 @@ _MOST_CALLS: Final = 1000
 def _call_with(
     fn: _Step, batch: int, seconds: float, device: str | None = None
 ) -> tuple[SizeMeasurement, str]:
-    """Two calls to warm up, then four blocks of calls, each of a quarter of `seconds` at least.
-    Also the device they were made on: `device`, else cuda where they allocated there, else cpu.
-    Memory that ran out is an answer; every other exception is the caller's."""
+    """Two warm-up calls, then four blocks of calls, each of at least a quarter of `seconds`. Also
+    returns the device: `device`, else cuda if the calls allocated there, else cpu. Running out of
+    memory is a result; other exceptions propagate."""
     import torch
 
     begun = time.perf_counter()
-    cuda = torch.cuda  # nothing is asked of it before the function did
+    cuda = torch.cuda  # not touched before the function has used it
     gpu = device if device is not None and device.startswith("cuda") else None
     before = 0
     if cuda.is_initialized():
@@ -55,7 +55,7 @@ def _call_with(
         for _ in range(calls):
             fn(batch)
         if cuda.is_initialized():
-            cuda.synchronize(gpu)  # once a block: within one, calls may overlap
+            cuda.synchronize(gpu)  # once per block: calls within one may overlap
         return (time.perf_counter() - begun) * 1e3 / calls
 
     times, calls, status, reason, detail = list[float](), 0, TrialStatus.OK, None, None
@@ -74,7 +74,7 @@ def _call_with(
     memory = peak if used.startswith("cuda") else _host_peak()
     gc.collect()
     if cuda.is_initialized():
-        cuda.empty_cache()  # so that the next size finds it
+        cuda.empty_cache()  # freed for the next size
     spent = time.perf_counter() - begun
     got = SizeMeasurement(
         batch, status, reason, detail, tuple(times), float(batch), memory, None, calls, spent
@@ -83,13 +83,13 @@ def _call_with(
 
 
 def _reset_host_peak() -> None:
-    """Have the kernel forget the most memory this process ever held, where it can."""
+    """Reset the kernel's record of this process's peak memory, if possible."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
 def _host_peak() -> float | None:
-    """The most bytes this process held since then; None where the kernel does not tell."""
+    """This process's peak bytes since then; None if the kernel does not say."""
     with suppress(OSError):
         if found := re.search(r"^VmHWM:\s*(\d+)", Path("/proc/self/status").read_text(), re.M):
             return float(found[1]) * 1024
@@ -97,7 +97,7 @@ def _host_peak() -> float | None:
 
 
 _CANARY_S: Final = 5.0
-_LARGE: Final = 1 << 20  # elements: PyTorch computes on so many with several threads
+_LARGE: Final = 1 << 20  # elements: enough for PyTorch to compute with several threads
 
 
 class ChildDied(Exception):  # noqa: N818
@@ -109,9 +109,9 @@ class ChildDied(Exception):  # noqa: N818
 
 
 def _can_fork() -> bool:
-    """Whether a child forked from here can compute with PyTorch. Not where this process has used
-    CUDA, and not where it computed with several threads before: GNU OpenMP then waits for ever in a
-    child. That is tried out, by a child that is given a few seconds."""
+    """Whether a forked child can compute with PyTorch. It cannot if this process has used CUDA, or
+    has computed with several threads: GNU OpenMP then hangs in a child. A child with a few seconds
+    to live tries it."""
     if not hasattr(os, "fork") or sys.platform != "linux":
         return False
     torch = sys.modules.get("torch")
@@ -136,7 +136,7 @@ def in_fork(work: Callable[[], Any], timeout_s: float | None = None) -> Any:
     sys.stdout.flush()
     sys.stderr.flush()
     reading, writing = os.pipe()
-    with warnings.catch_warnings(action="ignore"):  # that threads are not forked is known here
+    with warnings.catch_warnings(action="ignore"):  # Python warns that threads are not forked
         pid = os.fork()
     if pid == 0:
         os.close(reading)
@@ -198,9 +198,9 @@ def search_function(
 
         return float(torch.cuda.get_device_properties(on).total_memory)
 
-    if gpu:  # asked in a child where this process is to stay without CUDA
+    if gpu:  # asked in a child, so that this process stays without CUDA
         memory: float | None = in_fork(gpu_memory) if calls.forked else gpu_memory()
-    else:  # what the process holds, and what is free besides
+    else:  # what the process holds, plus what is free
         held = first.memory_bytes
         memory = None if free is None or held is None else free + held
     bounds = SearchBounds(
@@ -219,7 +219,7 @@ def search_function(
 
 
 class _Calls:
-    """Measures a size by calling the function, in a forked process where that works."""
+    """Measures a size by calling the function, in a forked process if possible."""
 
     def __init__(self, fn: _Step, seconds: float, device: str | None, forked: bool) -> None:
         self.device = device or "cpu"
@@ -230,7 +230,7 @@ class _Calls:
         self._ran = False
 
     def measure(self, batch: int, step_ms: float | None) -> SizeMeasurement:
-        """Where the function fails: an answer, once some size has worked."""
+        """A failure of the function is a result once some size has worked."""
         got = self._in_fork(batch) if self.forked else self._here(batch)
         self._ran |= got.ok
         return got
@@ -255,7 +255,7 @@ class _Calls:
         try:
             told = in_fork(work)
         except ChildDied as problem:
-            if problem.number == signal.SIGKILL:  # as the kernel does when memory ends
+            if problem.number == signal.SIGKILL:  # as the kernel does when memory runs out
                 full = TrialStatus.OUT_OF_MEMORY
                 return SizeMeasurement(batch, full, TrialReason.HOST_MEMORY_FULL)
             told = {"error": f"its process {problem}"}

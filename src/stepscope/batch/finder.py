@@ -28,7 +28,7 @@ DOCUMENT_FILE = "batch.json"
 
 
 class BatchFinder:
-    """One `stepscope batch`: its trials lie in `folder`, and in the end its document."""
+    """One `stepscope batch`; `folder` holds its trials and finally its document."""
 
     def __init__(
         self,
@@ -38,8 +38,7 @@ class BatchFinder:
         allow_writes: bool = False,
         unguarded: bool = False,
     ) -> None:
-        """Raises UsageError for a folder that cannot be used, or where nothing keeps trials from
-        the user's files."""
+        """Raises UsageError for an unusable folder, or if nothing can protect the user's files."""
         self.folder = create_folder(out, False, cwd, prefix="batch-")
         self._program = program
         self._runner = TrialRunner(

@@ -13,26 +13,26 @@ from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.trial import TrialReason, TrialStatus
 
 Document = Mapping[str, Any]
-_NO_LOADER = "no DataLoader of the program forms batches, so their size cannot be changed"
+_NO_LOADER = "no DataLoader in the program forms batches, so the batch size cannot be changed"
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramFacts:
-    """The baseline. None: not known."""
+    """The baseline. None: unknown."""
 
     device: str  # cuda or cpu
     device_name: str | None
-    memory_bytes: float | None  # of the GPU, or what is free for the program on the CPU's side
+    memory_bytes: float | None  # of the GPU, or free host memory for a CPU program
     batch: int  # of the loader that feeds its steps
     samples: int | None  # in an epoch
     drop_last: bool
-    buffer: int  # steps fed by what the loader's workers keep ready
+    buffer: int  # steps that the workers' buffers feed
     optimizers: tuple[tuple[str, float | None], ...]  # name and learning rate
 
 
 def program_facts(document: Document, available_bytes: float | None) -> ProgramFacts:
     """From a run's document. `available_bytes`: memory that was free before the program started.
-    Raises UsageError where the program forms no batches."""
+    Raises UsageError if the program forms no batches."""
     loader = feeding_loader(document["loaders"], document["steps"]["samples_per_step"])
     gpu = document["gpu"]
     cpu = document["config"]["machine"].get("cpu") or {}
@@ -50,7 +50,7 @@ def program_facts(document: Document, available_bytes: float | None) -> ProgramF
 
 
 def feeding_loader(loaders: Sequence[Document], samples_per_step: float | None) -> Document:
-    """The loader that feeds the steps: whose batches are as large as a step's, else the one that
+    """The loader that feeds the steps: the one with batches as large as a step's, else one that
     shuffles, else the one with most samples. Raises UsageError."""
     forming = [one for one in loaders if (one.get("batch_size") or 0) > 1]
     if not forming:
@@ -66,7 +66,7 @@ def feeding_loader(loaders: Sequence[Document], samples_per_step: float | None) 
 
 
 def free_host_bytes() -> float | None:
-    """Bytes that a program started now can have without pushing others out, on the CPU's side."""
+    """Host memory that a program started now can use without evicting others."""
     from stepscope.hardware.machine import describe_memory
 
     memory = describe_memory()
@@ -85,14 +85,14 @@ _SETTLING: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class BatchRequest:
-    """What `stepscope batch` was asked for. None: not given."""
+    """A request to `stepscope batch`. None: not given."""
 
     fixes: tuple[str, ...] = ()
     smallest: int | None = None
     largest: int | None = None
     headroom: float = 0.10
     within: float = 0.05
-    steps: int | None = None  # of each trial; None: by the program's pace and `seconds`
+    steps: int | None = None  # per trial; None: by the program's pace and `seconds`
     seconds: float = 2.0  # of steady steps in each trial
     budget_s: float | None = None
 
@@ -104,7 +104,7 @@ class FinishedSearch:
     search: BatchSearch
     bounds: SearchBounds
     program: ProgramFacts
-    what: str  # training, inference or batches: what the program's steps are
+    what: str  # the kind of the program's steps: training, inference or batches
     interrupted: bool = False
 
 
@@ -114,13 +114,13 @@ def search_program(
     read_facts: Callable[[Trial], ProgramFacts],
     listener: BatchListener,
 ) -> FinishedSearch:
-    """Find out about batch sizes. Raises UsageError where the program's cannot be changed."""
+    """Search for the best batch size. Raises UsageError if the program's cannot be changed."""
     listener(None, None)
     trial = run(TrialRequest(fixes=request.fixes, steps=request.steps or _FIRST_STEPS))
     if not _cut_short(trial):
         _check(trial)
     program = read_facts(trial)
-    if _cut_short(trial) and request.steps is None:  # workers had most of its steps ready
+    if _cut_short(trial) and request.steps is None:  # workers had most of its steps buffered
         trial = run(TrialRequest(fixes=request.fixes, steps=_AGAIN_STEPS + 2 * program.buffer))
     own = as_measurement(trial, program.batch)
     if not own.ok and own.status is not TrialStatus.OUT_OF_MEMORY:
@@ -139,7 +139,7 @@ def search_program(
 
 @dataclass(slots=True)
 class _Trials:
-    """Measures a size by a trial of its own."""
+    """Measures each size with its own trial."""
 
     request: BatchRequest
     run: RunTrial
@@ -148,12 +148,12 @@ class _Trials:
     applied: bool = False
 
     def measure(self, batch: int, step_ms: float | None) -> SizeMeasurement:
-        """With the fix, except at the program's own size, where it has nothing to do."""
+        """With the fix, except at the program's own size, where it changes nothing."""
         self.listener(batch, None)
         own = batch == self.program.batch
         fixes = self.request.fixes if own else (f"batch={batch}", *self.request.fixes)
         steps = self.request.steps
-        if steps is None:  # enough for `seconds` of steady steps behind what workers had ready
+        if steps is None:  # enough for `seconds` of steady steps after the buffered ones
             steady = ceil(self.request.seconds * 1e3 / step_ms) + _SETTLING if step_ms else 0
             steps = 2 * self.program.buffer + min(_MOST_STEPS, max(LEAST_STEPS, steady))
         trial = self.run(TrialRequest(fixes=fixes, steps=steps))
@@ -191,18 +191,18 @@ def as_measurement(trial: Trial, batch: int) -> SizeMeasurement:
 
 
 def _few(trial: Trial) -> bool:
-    """Whether all that is wrong with a trial is that too few of its steps were steady."""
+    """Whether a trial's only fault is too few steady steps."""
     few = trial.ok or (trial.reason is TrialReason.TOO_FEW_STEADY and trial.steps > 0)
     return len(trial.step_ms) < FEWEST_STEADY and few
 
 
 def _cut_short(trial: Trial) -> bool:
-    """Whether more steps would help it, because the program had not ended by itself."""
+    """Whether more steps would help, because the program did not end by itself."""
     return _few(trial) and trial.steps >= trial.request.steps
 
 
 def _check(trial: Trial) -> None:
-    """Raise for a program that does not run by itself."""
+    """Raise if the program does not run on its own."""
     fix = f"--fix {trial.fix or ''}"
     if trial.status is TrialStatus.NOT_APPLICABLE:
         raise UsageError(f"{fix} does not apply: {trial.failure}")

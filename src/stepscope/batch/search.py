@@ -1,4 +1,4 @@
-"""Which batch sizes are tried, in what order and how often, within which bounds, and why the search
+"""Which batch sizes to try, in what order and how often, within which bounds, and why the search
 stops."""
 
 from collections.abc import Callable
@@ -19,50 +19,50 @@ from stepscope.batch.sizes import (
 )
 from stepscope.record.trial import TrialReason, TrialStatus
 
-_LARGEST_FIX_VALUE: Final = 999_999  # the largest number `--fix batch=N` takes
+_LARGEST_FIX_VALUE: Final = 999_999  # the largest N of `--fix batch=N`
 
 
 @dataclass(frozen=True, slots=True)
 class SearchBounds:
-    """The limits of a search. None: not limited, or not known."""
+    """The limits of a search. None: no limit, or unknown."""
 
-    start: int  # the batch size to begin with: the program's own
-    smallest: int | None = None  # smaller ones than `start` are tried down to it
+    start: int  # the first batch size: the program's own
+    smallest: int | None = None  # sizes below `start` are tried down to this
     largest: int | None = None
     samples: int | None = None  # in an epoch: no batch is larger
-    memory_bytes: float | None = None  # what there is for the program
+    memory_bytes: float | None = None  # available to the program
     fills: bool = False
-    """Whether memory may be filled to its end: on a GPU, where that costs one process at most."""
+    """Whether memory may be filled completely: on a GPU that costs one process at most."""
     headroom: float = 0.10
     within: float = 0.05
-    budget_s: float | None = None  # seconds of processes in all: none begins that should end later
+    budget_s: float | None = None  # total seconds of processes: none starts that should end later
     longest_s: float | None = None  # seconds of one process that only looks for the largest batch
 
 
 class StopKind(StrEnum):
-    """What ended the way up."""
+    """What stopped the growth."""
 
-    MEMORY = "memory"  # `batch` is out of memory, or memory should end before it
+    MEMORY = "memory"  # `batch` ran out of memory, or is predicted to
     ROOM = "room"  # `batch` would take `share` of the free memory
     FAILURE = "failure"
     FLAT = "flat"  # throughput hardly grows beyond `batch`
     FALLS = "falls"  # `batch` is slower than `than`
     LIMIT = "limit"
-    EPOCH = "epoch"  # `batch` is more than the `than` samples of an epoch
+    EPOCH = "epoch"  # `batch` exceeds the `than` samples of an epoch
     SHORT = "short"
     BUDGET = "budget"
     INTERRUPTED = "interrupted"
 
 
 class SearchStop(Struct, frozen=True, omit_defaults=True):
-    """What ended the way up, and the sizes that belong to it."""
+    """What stopped the growth, and the sizes involved."""
 
     kind: StopKind
     batch: int | None = None
     than: int | None = None
     share: float | None = None
     tried: bool = False  # whether `batch` was tried
-    status: TrialStatus | None = None  # of the size that failed, with `reason` and `detail`
+    status: TrialStatus | None = None  # of the failed size, with `reason` and `detail`
     reason: TrialReason | None = None
     detail: str | None = None
     steps: int | None = None
@@ -86,13 +86,13 @@ class BatchNote(Struct, frozen=True, omit_defaults=True):
     share: float | None = None
 
 
-FULL: Final = 0.95  # of a GPU's memory can be tensors: contexts and gaps between them take the rest
-_FINE: Final = 16  # the answer is known to one part in so many
+FULL: Final = 0.95  # of a GPU's memory can hold tensors: contexts and gaps take the rest
+_FINE: Final = 16  # the answer is exact to one part in this many
 _MULTIPLE: Final = 8
 
 
 def _next_largest(sizes: MeasuredSizes, bounds: SearchBounds) -> int | None:
-    """The next size to try: where memory should end, or halfway to one that did not fit. None where
+    """The next size to try: the largest predicted to fit, or halfway to one that did not. None once
     the largest is known to one part in 16."""
     good, bad = sizes.largest, sizes.too_large
     if good is None:
@@ -113,23 +113,23 @@ def _next_largest(sizes: MeasuredSizes, bounds: SearchBounds) -> int | None:
 
 
 MeasureSize = Callable[[int, float | None], SizeMeasurement]
-"""Measures a batch size in a fresh process. The other number is how long a step should take, in
-ms; None where nothing tells."""
+"""Measures a batch size in a fresh process. The second argument is the expected step time in ms;
+None: unknown."""
 
-GROWTH: Final = 0.02  # less for twice as many samples is no growth
-FALLS: Final = 0.05  # so much less is no noise
+GROWTH: Final = 0.02  # a smaller gain from doubling the batch is no growth
+FALLS: Final = 0.05  # a larger drop is not noise
 _FILLS: Final = 4
 _ROUNDS: Final = 4
-_MARGIN: Final = 0.08  # below the knee's throughput: a second process may tell otherwise
+_MARGIN: Final = 0.08  # below the knee's throughput: a second process may change the order
 
 
 class BatchSearch:
-    """Doubles from the start, looks for the largest that fits, and confirms the knee."""
+    """Doubles from the start, finds the largest that fits, and confirms the knee."""
 
     def __init__(
         self, measure: MeasureSize, bounds: SearchBounds, known: SizeMeasurement | None = None
     ) -> None:
-        """`known`: a measurement made before, as of the baseline."""
+        """`known`: an earlier measurement, such as the baseline's."""
         self.sizes = MeasuredSizes()
         self.stop: SearchStop | None = None
         self.notes: list[BatchNote] = []
@@ -141,7 +141,7 @@ class BatchSearch:
             self._compared.append(known.batch)
 
     def run(self) -> None:
-        """All of it; the answer is in `sizes` and `stop`."""
+        """Run the whole search; the result is in `sizes` and `stop`."""
         start = self._bounds.start
         if not self.sizes.of(start):
             self._try(start)
@@ -164,7 +164,7 @@ class BatchSearch:
         while (after := self._after(batch)) is not None:
             got = self._try(after)
             if got.ok and self._falls(level, after) and self._affordable(after):
-                got = self._try(after)  # one slow process is no end, nor a fast one before
+                got = self._try(after)  # one slow process does not end it, nor a fast one before
                 if len(self.sizes.of(level)) == 1:
                     self._try(level)
             for size in (after, level):
@@ -187,8 +187,8 @@ class BatchSearch:
         return best < (1 - FALLS) * self.sizes.rate(level)
 
     def _after(self, batch: int) -> int | None:
-        """The next larger size to try: twice as large, or less where nothing tells yet whether
-        memory holds that; None, and `stop`, where there is none."""
+        """The next larger size: twice as large, or less while it is unknown whether that fits;
+        None, with `stop` set, if there is none."""
         bounds, most = self._bounds, self._bounds.largest or _LARGEST_FIX_VALUE
         after, memory = min(2 * batch, most), self._bounds.memory_bytes
         if batch >= most:
@@ -216,7 +216,7 @@ class BatchSearch:
         return None
 
     def _shrink(self, batch: int) -> None:
-        """Down from the start: as far as asked for, or until something fits."""
+        """Go down from the start: as far as requested, or until something fits."""
         smallest = self._bounds.smallest or (batch if self.sizes.fits(batch) else 1)
         while batch // 2 >= smallest:
             best = max(one.samples_per_s or 0.0 for one in self.sizes.points)
@@ -250,8 +250,8 @@ class BatchSearch:
                 return
 
     def _confirm(self) -> None:
-        """A second process of the knee, of what is nearly as good and smaller, and of what they
-        are compared with: a single process does not show how far it is from the next."""
+        """Run a second process of the knee, of smaller sizes nearly as good, and of those they are
+        compared with: a single process does not show the noise."""
         for _ in range(_ROUNDS):
             fit = self.roomy()
             found = knee_size(fit, self._bounds.within)
@@ -279,7 +279,7 @@ class BatchSearch:
 
 
 def _ended(got: SizeMeasurement) -> SearchStop:
-    """Why no larger one is tried after this."""
+    """Why no larger size is tried after this one."""
     kind = {
         TrialStatus.OUT_OF_MEMORY: StopKind.MEMORY,
         TrialStatus.TOO_SHORT: StopKind.SHORT,

@@ -1,5 +1,5 @@
-"""What is known of each batch size: single measurements, all of a size together, the knee of
-throughput, and memory by batch size."""
+"""What is known about each batch size: measurements, their combination, the knee of throughput, and
+memory by batch size."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ from stepscope.stats.intervals import log_means, student_t, within_process_margi
 
 
 class SizeMeasurement(Struct, frozen=True):
-    """One batch size in one process. None: not known."""
+    """One batch size in one process. None: unknown."""
 
     batch: int
     status: TrialStatus = TrialStatus.OK
-    reason: TrialReason | None = None  # None where it is ok
-    detail: str | None = None  # the program's or the fix's own words about the reason
+    reason: TrialReason | None = None  # None if it is ok
+    detail: str | None = None  # details in the program's or the fix's own words
     step_ms: tuple[float, ...] = ()  # steady steps only
     samples_per_step: float = 0.0
-    memory_bytes: float | None = None  # the most it held: on the GPU for tensors, on the CPU in all
+    memory_bytes: float | None = None  # the peak: tensors on the GPU, the whole process on the CPU
     energy_j_per_step: float | None = None
     steps: int = 0  # warm-up included
     seconds: float = 0.0  # of the whole process
@@ -38,7 +38,7 @@ class SizeMeasurement(Struct, frozen=True):
 
 
 class SizeResult(Struct, frozen=True):
-    """One batch size in all its processes; the first that failed speaks for all."""
+    """One batch size over all its processes; the first failure decides."""
 
     batch: int
     status: TrialStatus
@@ -47,7 +47,7 @@ class SizeResult(Struct, frozen=True):
     processes: int
     samples_per_s: float | None = None
     low: float | None = None
-    """Of the 95% interval; None from a single process, which does not show its spread."""
+    """Low end of the 95% interval; None for a single process, which does not show its spread."""
     high: float | None = None
     step_ms: float | None = None
     memory_bytes: float | None = None
@@ -60,15 +60,15 @@ class SizeResult(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpread:
-    """How far processes of one size lie apart: a variance of logarithms, and how well it is known.
-    Two processes alone hardly tell; those of all sizes together do."""
+    """How much processes of one size differ: a variance of logarithms, and its degrees of freedom.
+    Two processes show little; those of all sizes together show enough."""
 
     variance: float
     degrees: int
 
 
 def pooled_spread(groups: Iterable[Sequence[SizeMeasurement]]) -> ProcessSpread | None:
-    """Over all sizes that ran in several processes; None where none did."""
+    """Over all sizes that ran in several processes; None if none did."""
     squares, degrees = 0.0, 0
     for group in groups:
         if len(group) > 1 and all(one.ok for one in group):
@@ -81,7 +81,7 @@ def pooled_spread(groups: Iterable[Sequence[SizeMeasurement]]) -> ProcessSpread 
 def combine_processes(
     measured: Sequence[SizeMeasurement], between: ProcessSpread | None = None
 ) -> SizeResult:
-    """A batch size from its processes, of which there is at least one; `between` is `spread`."""
+    """A batch size from its processes, at least one; `between` is their spread."""
     first, count = measured[0], len(measured)
     memory = max((one.memory_bytes for one in measured if one.memory_bytes), default=None)
     if failed := next((one for one in measured if not one.ok), None):
@@ -113,15 +113,15 @@ def combine_processes(
 def with_headroom(
     points: Iterable[SizeResult], memory_bytes: float | None, headroom: float
 ) -> list[SizeResult]:
-    """Those that ran and leave that share of memory free, smallest first; what is not known
-    counts as free."""
+    """Sizes that ran and leave this share of memory free, smallest first; unknown memory counts as
+    free."""
     most = inf if memory_bytes is None else (1 - headroom) * memory_bytes
     fit = [one for one in points if one.ok and (one.memory_bytes or 0.0) <= most]
     return sorted(fit, key=lambda one: one.batch)
 
 
 def knee_size(points: Sequence[SizeResult], within: float) -> SizeResult | None:
-    """The smallest of these within that share of the best throughput; None where there are none."""
+    """The smallest within this share of the best throughput; None if `points` is empty."""
     best = max((one.samples_per_s or 0.0 for one in points), default=0.0)
     for one in sorted(points, key=lambda one: one.batch):
         if one.samples_per_s and one.samples_per_s >= (1 - within) * best:
@@ -130,27 +130,27 @@ def knee_size(points: Sequence[SizeResult], within: float) -> SizeResult | None:
 
 
 def still_growing(points: Sequence[SizeResult], within: float) -> bool:
-    """Whether the largest of these is better than all smaller ones by more than that share."""
+    """Whether the largest beats all smaller ones by more than this share."""
     known = [one.samples_per_s for one in sorted(points, key=lambda one: one.batch)]
     rates = [rate for rate in known if rate]
     return len(rates) > 1 and max(rates[:-1]) < (1 - within) * rates[-1]
 
 
 def predicted_bytes(points: Iterable[SizeResult], batch: int) -> float | None:
-    """Memory of a batch. None where fewer than two sizes were measured. By the two largest:
-    libraries change their workspaces with the size, and the last ones tell most about the next."""
+    """Predicted memory of a batch; None if fewer than two sizes were measured. Uses the two
+    largest: workspaces vary with size, and the last ones predict the next best."""
     line = _line(points)
     return None if line is None else line[0] + line[1] * batch
 
 
 def largest_by_memory(points: Iterable[SizeResult], limit_bytes: float) -> int | None:
-    """The largest batch that memory should hold; None where memory was not seen to grow."""
+    """The largest batch predicted to fit; None if memory was not seen to grow."""
     line = _line(points)
     return None if line is None or line[1] <= 0 else int((limit_bytes - line[0]) // line[1])
 
 
 def _line(points: Iterable[SizeResult]) -> tuple[float, float] | None:
-    """Bytes of no sample, and bytes of each; never less than none."""
+    """Fixed bytes and bytes per sample, neither negative."""
     known = sorted((one.batch, one.memory_bytes) for one in points if one.ok and one.memory_bytes)
     if len(known) < 2:
         return None
@@ -159,7 +159,7 @@ def _line(points: Iterable[SizeResult]) -> tuple[float, float] | None:
     return more - each * large, each
 
 
-LEAST_STEPS: Final = 16  # of a process: at least half of them are steady
+LEAST_STEPS: Final = 16  # steps of a process: at least half of them are steady
 
 
 class MeasuredSizes:
@@ -172,12 +172,12 @@ class MeasuredSizes:
         self._measured.setdefault(got.batch, []).append(got)
 
     def of(self, batch: int) -> list[SizeMeasurement]:
-        """The processes of one batch size, in order; empty where there are none."""
+        """The processes of one batch size, in order; may be empty."""
         return self._measured.get(batch, [])
 
     @property
     def points(self) -> list[SizeResult]:
-        """What is known of each batch size, smallest first."""
+        """The result of each batch size, smallest first."""
         between = pooled_spread(self._measured.values())
         return [combine_processes(found, between) for _, found in sorted(self._measured.items())]
 
@@ -207,17 +207,17 @@ class MeasuredSizes:
         return bool(found) and all(one.ok for one in found)
 
     def rate(self, batch: int) -> float:
-        """Samples per second; 0 where it did not run."""
+        """Samples per second; 0 if it did not run."""
         found = self.of(batch)
         return (combine_processes(found).samples_per_s or 0.0) if found else 0.0
 
     def step_ms(self, batch: int) -> float | None:
-        """What a step of it should take, if as fast as the largest that ran; None of none."""
+        """Expected step time, if as fast as the largest that ran; None if none ran."""
         rates = [one.samples_per_s for one in self.points if one.samples_per_s]
         return batch * 1e3 / rates[-1] if rates else None
 
     def cost_s(self, batch: int) -> float:
-        """Seconds a process of it should take; 0 where nothing tells."""
+        """Expected seconds of a process; 0 if unknown."""
         done = [one for found in self._measured.values() for one in found if one.ok]
         beside = [one.seconds - one.steps * fmean(one.step_ms) / 1e3 for one in done]
         return max([0.0, *beside]) + LEAST_STEPS * (self.step_ms(batch) or 0.0) / 1e3

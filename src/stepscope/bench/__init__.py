@@ -1,1 +1,1 @@
-"""Models × modes × batches × fixes: every point of a grid measured in processes of its own."""
+"""Models × modes × batches × fixes: measures every point of a grid in its own processes."""

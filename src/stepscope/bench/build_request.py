@@ -1,4 +1,4 @@
-"""From a command line to a checked request, or one line why not."""
+"""Turns a command line into a checked request, or one line why not."""
 
 import os
 import sys
@@ -35,7 +35,7 @@ def build_request(
     settings: Mapping[str, int | float | str | None] | None = None,
     **rest: Any,
 ) -> BenchRequest:
-    """The request; `mode`, `batch` and `device` are lists with commas, None for the usual.
+    """The request; `mode`, `batch` and `device` are comma-separated lists, None for the default.
     `settings` that are None were not given; `rest` goes into the request unchanged. Raises
     UsageError."""
     if fixes and ablate:
@@ -75,8 +75,8 @@ def build_request(
 
 
 def _usual_data(given: Iterable[str], chosen: Iterable[Variant]) -> str:
-    """The data of training where none is named: samples on the device, so that the model is
-    measured; a loader's where options are about loading or learning."""
+    """The default training data: samples on the device, so that the model is measured; a loader's
+    if options are about loading or learning."""
     from stepscope.fixes.registry import fix_named
 
     names = {text.partition("=")[0] for variant in chosen for text in variant.fixes}
@@ -85,7 +85,8 @@ def _usual_data(given: Iterable[str], chosen: Iterable[Variant]) -> str:
 
 
 def parse_modes(models: Iterable[str], text: str | None) -> tuple[str, ...]:
-    """The modes asked for, training unless a model has none; every model must have them all."""
+    """The requested modes, by default training unless a model lacks it; every model must have them
+    all."""
     from stepscope.workloads.catalogue import find_workload
 
     found = [find_workload(model) for model in models]
@@ -111,19 +112,19 @@ def parse_numbers(option: str, text: str, least: int = 1) -> tuple[int, ...]:
 
 
 def parse_devices(text: str | None) -> tuple[str, ...]:
-    """The devices in a list, each checked to be there; the GPU if there is one for None."""
+    """The devices in a list, each checked to exist; None: the GPU if there is one."""
     lacking = why_no_cuda()
     if text is None:
         return ("cpu",) if lacking else ("cuda",)
     asked = _listed(text, "--device", DEVICES)
     if "cuda" in asked and lacking:
-        raise UsageError(f"no CUDA device: {lacking}; --device cpu is possible")
+        raise UsageError(f"no CUDA device: {lacking}; use --device cpu")
     return asked
 
 
 def why_no_cuda() -> str | None:
-    """Why a program cannot use a GPU here; None if it can, as far as seen from outside. Raises
-    UsageError without torch."""
+    """Why a program cannot use a GPU here; None if it apparently can. Raises UsageError without
+    torch."""
     from stepscope.hardware.gpus import visible_gpu_index
     from stepscope.hardware.machine import torch_build
 
@@ -136,7 +137,7 @@ def why_no_cuda() -> str | None:
 
 
 def check_needs(chosen: Iterable[Variant], devices: Iterable[str]) -> None:
-    """Raise UsageError for a fix that a device lacks what it needs for."""
+    """Raise UsageError for a fix whose needs a device does not meet."""
     from stepscope.fixes.registry import all_fixes, fix_named
 
     asked = {text.partition("=")[0] for variant in chosen for text in variant.fixes}
@@ -145,7 +146,7 @@ def check_needs(chosen: Iterable[Variant], devices: Iterable[str]) -> None:
             needs = fix_named(name).needs
             if needs is not None and needs != device:
                 able = ", ".join(one.name for one in all_fixes() if one.needs in (None, device))
-                raise UsageError(f"--fix {name} needs {needs}; on {device} there are {able}")
+                raise UsageError(f"--fix {name} needs {needs}; for {device} there are {able}")
 
 
 def _listed(text: str, option: str, possible: Sequence[str]) -> tuple[str, ...]:

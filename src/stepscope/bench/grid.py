@@ -1,4 +1,4 @@
-"""What `stepscope bench` was asked to measure, and the points of the grid that makes."""
+"""A request to `stepscope bench`, and the points of its grid."""
 
 import hashlib
 import json
@@ -21,14 +21,14 @@ SETTINGS: Final[Mapping[str, frozenset[str]]] = {
     "infer": frozenset({*_COMMON, *_DATA}),
     "generate": frozenset({*_COMMON, "prompt", "new_tokens"} - {"length"}),
 }
-"""Which settings a mode's program knows; the option is the same word with dashes."""
+"""The settings each mode's program knows; their options are the same words with dashes."""
 
 Settings = dict[str, int | float | str | list[int | bool]]
-"""Options of a workload program by name; a grid of loaders has lists of them."""
+"""Options of a workload program by name; for a grid of loaders, lists of them."""
 
 
 class Point(Struct, frozen=True):
-    """What one process measures. No fixes: ()."""
+    """What one process measures; `fixes` is () without fixes."""
 
     model: str
     mode: str
@@ -47,17 +47,17 @@ class Point(Struct, frozen=True):
         fixes: Sequence[str] = (),
         **settings: Any,
     ) -> Self:
-        """A point with the settings its mode knows, by name; None: not given."""
+        """A point with those settings that its mode knows; None: not given."""
         known = SETTINGS[mode]
         kept = {k: v for k, v in sorted(settings.items()) if k in known and v is not None}
         return cls(model, mode, batch, device, tuple(fixes), kept)
 
     def key(self) -> str:
-        """The point as one stable line of text: equal for equal points, in any process."""
+        """The point as one stable line of text, equal for equal points in any process."""
         return json.dumps(astuple(self), sort_keys=True, separators=(",", ":"))
 
     def command(self, measure_file: Path) -> list[str]:
-        """What stands after `python -m` to measure it into a file."""
+        """The arguments of `python -m` that measure it into a file."""
         words = [f"stepscope.workloads.{self.mode}", "--model", self.model]
         words += ["--batch", str(self.batch), "--device", self.device]
         for name, value in self.settings.items():
@@ -69,7 +69,7 @@ _NOT_MEASURED = ("timeout_s", "price_per_hour", "carbon_intensity")
 
 
 class Variant(Struct, frozen=True):
-    """Fixes measured together; () are none. `roles`: its parts in an ablation."""
+    """Fixes measured together, () for none. `roles`: its roles in an ablation."""
 
     label: str
     fixes: tuple[str, ...] = ()
@@ -85,17 +85,17 @@ class BenchRequest(Struct, frozen=True):
     batches: tuple[int, ...] | None = None  # None: each model's own
     variants: tuple[Variant, ...] = (Variant("none"),)
     ablate: tuple[str, ...] = ()
-    """The fixes of an ablation, in the order they add up; () where there is none."""
+    """The fixes of an ablation, in cumulative order; () without one."""
     settings: Settings = {}
     rounds: int = 3  # processes per point
-    timeout_s: float = 1800.0  # of one process
+    timeout_s: float = 1800.0  # per process
     price_per_hour: float | None = None
     carbon_intensity: float | None = None  # grams of CO₂ per kWh
     study: str | None = None
 
     def identity(self) -> dict[str, object]:
-        """What its measurements depend on: the request without prices and limits, and the text
-        of the user's own model files."""
+        """What its measurements depend on: the request without prices and limits, plus the text of
+        the user's model files."""
         asked = {k: v for k, v in to_builtins(self).items() if k not in _NOT_MEASURED}
         names = (model.rpartition(":")[0] for model in self.models)
         digests = {
@@ -110,7 +110,7 @@ NO_FIXES = "none"
 
 
 def grid_points(request: BenchRequest) -> list[Point]:
-    """Every point once, variants next to each other; a batch of None is each model's own."""
+    """Every point once, variants adjacent; batch None: each model's own."""
     from stepscope.workloads.catalogue import find_workload
 
     found: dict[str, Point] = {}
@@ -125,8 +125,8 @@ def grid_points(request: BenchRequest) -> list[Point]:
 
 
 def split_fixes(text: str) -> tuple[str, ...]:
-    """The fixes of one `--fix a,b=1,c`, none for "none". Raises UsageError for what is no fix. A
-    comma may also belong to a value: `compile=default,dynamic`."""
+    """The fixes of one `--fix a,b=1,c`, none for "none". Raises UsageError for unknown fixes. A
+    comma may also be part of a value: `compile=default,dynamic`."""
     from stepscope.fixes.registry import find_fix
 
     if text.strip() == NO_FIXES:
@@ -147,7 +147,7 @@ def split_fixes(text: str) -> tuple[str, ...]:
 
 
 def ordered_fixes(fixes: Iterable[str]) -> tuple[str, ...]:
-    """Fixes checked, in the order they apply. Raises UsageError."""
+    """Checked fixes in the order they apply. Raises UsageError."""
     from stepscope.fixes.registry import in_order, parse_fixes
 
     asked = list(fixes)
@@ -156,20 +156,20 @@ def ordered_fixes(fixes: Iterable[str]) -> tuple[str, ...]:
 
 
 def variant_label(fixes: Sequence[str]) -> str:
-    """A variant's name: what `--fix` takes for it."""
+    """A variant's name, as `--fix` takes it."""
     return ",".join(fixes) or NO_FIXES
 
 
 def fix_variants(texts: Iterable[str]) -> tuple[Variant, ...]:
-    """One variant for each `--fix`, doubles left out; no fixes at all when there is none."""
+    """One variant per `--fix`, without duplicates; the baseline if there is none."""
     found = dict.fromkeys(split_fixes(text) for text in texts) or {(): None}
     return tuple(Variant(variant_label(fixes), fixes) for fixes in found)
 
 
 def ablation_variants(text: str) -> tuple[Variant, ...]:
-    """None, each fix alone, the first ones together up to all, and each left out of all. Each
-    combination stands once, with every part it plays: "none", "alone", "cumulative", "left out".
-    Fixes add up in the order given; each variant applies them in its own order."""
+    """The variants of an ablation: no fix, each fix alone, the first ones up to all, and all but
+    each. Each combination occurs once, with all its roles: "none", "alone", "cumulative", "left
+    out". Fixes add up in the given order; each variant applies them in its own order."""
     asked = ablation_fixes(text)
     parts: list[tuple[str, tuple[str, ...]]] = [("none", ())]
     parts += [("alone", (one,)) for one in asked]
@@ -185,7 +185,8 @@ def ablation_variants(text: str) -> tuple[Variant, ...]:
 
 
 def ablation_fixes(text: str) -> tuple[str, ...]:
-    """The fixes of an ablation in the order of the list: so they add up. Raises UsageError."""
+    """The fixes of an ablation, in the order of the list, in which they add up. Raises
+    UsageError."""
     checked = split_fixes(text)
     if len(checked) < 2:
         raise UsageError(f"--ablate {text}: give two fixes or more, as in amp=bf16,channels_last")

@@ -1,5 +1,5 @@
-"""`stepscope bench kernels`: the program recorded once and counted by Nsight Compute where it is
-installed, and the document of it."""
+"""`stepscope bench kernels`: records the program once, counts with Nsight Compute if installed, and
+makes the document."""
 
 import re
 import time
@@ -25,14 +25,14 @@ from stepscope.record.timeline import Timeline
 from stepscope.trace.nsight.counters import METRICS, KernelCounters, read_ncu
 
 _COUNTED = ("time_duration", "dram__bytes", "_op_fadd", "_op_fmul", "_op_ffma", "bf16", "tf32")
-"""Parts of the names of the counters used: each further one runs every kernel once more."""
+"""Parts of the names of the counters used; each further one runs every kernel once more."""
 _HALF: Final = ("_op_hadd", "_op_hmul", "_op_hfma", "src_fp16")
 _ERROR: Final = re.compile(r"==ERROR==\s*(.+)")
 
 
 @dataclass(frozen=True, slots=True)
 class NcuCount:
-    """What ncu counted, launch by launch; `why` says why that is nothing, None if all is well."""
+    """What ncu counted, launch by launch; `why` says why there is nothing, None if all is well."""
 
     counters: list[KernelCounters]
     why: str | None
@@ -40,9 +40,8 @@ class NcuCount:
 
 
 def counters_command(log: Path, kernels: str | None = None, half: bool = False) -> list[str]:
-    """What stands before a program to count FLOPs and bytes between profiler.start and stop.
-    `kernels` is a regular expression on functions' names (None: all of them); `half` counts
-    arithmetic in fp16 too."""
+    """The command prefix that counts FLOPs and bytes between profiler.start and stop. `kernels` is
+    a regular expression on function names (None: all); `half` counts fp16 arithmetic too."""
     parts = (*_COUNTED, *_HALF) if half else _COUNTED
     wanted = [name for name in METRICS if any(part in name for part in parts)]
     return [
@@ -81,7 +80,7 @@ def run_ncu(
 
 
 def _complaint(*files: Path) -> str | None:
-    """The first error of ncu's in what it wrote."""
+    """The first error in ncu's output."""
     for file in files:
         try:
             text = file.read_text(errors="replace")
@@ -101,7 +100,7 @@ STEPS: Final = 3  # recorded
 
 
 class KernelSubject(Point, frozen=True):
-    """A point of which a few steps are recorded."""
+    """A point whose steps are recorded."""
 
     def step_command(self, *more: str) -> list[str]:
         """The command line of the program that runs a few steps."""
@@ -115,7 +114,7 @@ class KernelSubject(Point, frozen=True):
 def record_kernels(
     subject: KernelSubject, folder: Path, timeout_s: float
 ) -> tuple[Path, tuple[FixReport, ...]]:
-    """(the recording, what became of the fixes). Raises UsageError or StepscopeError."""
+    """(the recording, the outcome of each fix). Raises UsageError or StepscopeError."""
     from stepscope.store.json_lines import read_facts
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -136,7 +135,7 @@ def record_kernels(
 def count_kernels(
     subject: KernelSubject, names: Sequence[str], folder: Path, timeout_s: float, tell: Tell
 ) -> NcuCount:
-    """Counters of the kernels named, if ncu is there and there are any."""
+    """Counters of the named kernels, if ncu is installed and there are any."""
     if not names:
         return NcuCount([], "there are no kernels on a CPU", 0.0)
     if which("ncu") is None:
@@ -149,7 +148,7 @@ def count_kernels(
 
 
 def ceilings_of_timeline(timeline: Timeline, device: str) -> Ceilings | None:
-    """What the device can do: measured here, else as its maker says, else not known."""
+    """The device's ceilings: measured here, else from the datasheet, else unknown."""
     from stepscope.hardware.ceiling_cache import known_ceilings, load_ceilings
     from stepscope.hardware.ceilings import device_key
 
@@ -167,7 +166,7 @@ def kernels_result(
     command: str,
     started: str,
 ) -> BenchResult:
-    """In the shape of all benchmarks, with its own part under "kernels"."""
+    """A benchmark's result, with its own part under "kernels"."""
     request = BenchRequest(
         models=(subject.model,),
         modes=(subject.mode,),
@@ -189,7 +188,7 @@ def kernels_result(
 
 
 def kernels_notes(kernels: KernelsResult) -> list[str]:
-    """What must be known to read the numbers."""
+    """Notes needed to interpret the numbers."""
     found = []
     if kernels.on == "host":
         found.append(

@@ -1,4 +1,4 @@
-"""The heaviest operators and kernels of a recorded step, beside what the device could do."""
+"""The heaviest operators and kernels of a recorded step, compared with the device's ceilings."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -29,13 +29,13 @@ from stepscope.trace.nsight.counters import KernelCounters
 
 @dataclass(frozen=True, slots=True)
 class _CeilingComparison:
-    """A recording held against the ceilings: by the model alone, and with counters."""
+    """A recording compared with the ceilings: by the model alone, and with counters."""
 
     timeline: Timeline
     attribution: Attribution
     work: OperatorWork
     model: Roofline
-    counted: Roofline  # the same as `model` where nothing was counted
+    counted: Roofline  # the same as `model` if nothing was counted
     joined: JoinedCounters
 
 
@@ -45,7 +45,7 @@ def compare_with_ceilings(
     ceilings: Ceilings | None = None,
     steps: int = 1,
 ) -> _CeilingComparison:
-    """`ceilings` None: those of its datasheet."""
+    """`ceilings` None: the datasheet's."""
     attribution = attribute(timeline)
     work = operator_work(timeline, attribution)
     limits = ceilings or ceilings_for(timeline)
@@ -58,8 +58,8 @@ def compare_with_ceilings(
 
 
 def heaviest_kernels(found: _CeilingComparison, most: int) -> set[str]:
-    """Functions of the kernels that the heaviest calls launch (an operator on some shapes each),
-    and of the heaviest kernels themselves. Calls count only when all their kernels are counted."""
+    """The functions of kernels launched by the heaviest calls (an operator on some shapes), and of
+    the heaviest kernels themselves. A call is counted only if all its kernels are."""
     timeline, work = found.timeline, found.work
     device = timeline.device
     kernels = device.kind == DeviceKind.KERNEL
@@ -77,8 +77,8 @@ def heaviest_kernels(found: _CeilingComparison, most: int) -> set[str]:
 def host_rows(
     timeline: Timeline, work: OperatorWork, ceilings: Ceilings | None, steps: int
 ) -> list[OperatorUse]:
-    """Operators by their own time, heaviest first, per step. The time of operators within one whose
-    FLOPs are known is that one's."""
+    """Operators by self time per step, heaviest first. An operator with known FLOPs includes the
+    time of operators inside it."""
     host = timeline.host
     own = self_time(host)
     operators = np.flatnonzero(is_operator(timeline))
@@ -140,7 +140,7 @@ def _host_row(
 
 
 def study_kernels(found: _CeilingComparison, steps: int, top: int) -> results.KernelTables:
-    """Per step, heaviest first; None: not known."""
+    """Tables per step, heaviest first; None: unknown."""
     timeline, limits, joined = found.timeline, found.counted.ceilings, found.joined
     has_device = len(timeline.device) > 0
     if has_device:
@@ -168,7 +168,8 @@ def study_kernels(found: _CeilingComparison, steps: int, top: int) -> results.Ke
 
 
 def _operators(found: _CeilingComparison, steps: int) -> list[OperatorUse]:
-    """By operator and dtype, those without a model too; copies and what none launched by kernel."""
+    """Work by operator and dtype, with or without a FLOP model; copies and work no operator
+    launched, by kernel."""
     timeline, device = found.timeline, found.timeline.device
     whole = float(device.duration.sum())
     models = {(row.name, row.dtype): row for row in found.model.kinds}
@@ -196,7 +197,7 @@ def _operators(found: _CeilingComparison, steps: int) -> list[OperatorUse]:
                 counted=_counted(shapes[row.name, row.dtype]),
             )
         )
-    # Where no FLOPs are known: by the operator, or by the work's own name.
+    # Without known FLOPs: by operator, or by the work's own name.
     lost = np.flatnonzero(found.work.owner == NOTHING)
     operator = np.append(timeline.host.name, np.int32(NOTHING))[found.attribution.operator[lost]]
     named = (operator != NOTHING) & (device.kind[lost] == DeviceKind.KERNEL)
@@ -209,7 +210,7 @@ def _operators(found: _CeilingComparison, steps: int) -> list[OperatorUse]:
 
 
 def _counted(rows: Sequence[OperatorRate]) -> results.CountedWork | None:
-    """What counters say of the calls they saw, beside the model of the same; None: nothing."""
+    """What counters say about the calls they saw, beside the model's values; None: nothing."""
     seen = [(row, row.measured) for row in rows if row.measured is not None]
     if not seen:
         return None
@@ -233,8 +234,8 @@ def _counted(rows: Sequence[OperatorRate]) -> results.CountedWork | None:
 
 
 def _kernels(found: _CeilingComparison, steps: int, top: int) -> list[results.KernelUse]:
-    """Kernels, copies and memsets by name, with what their counters say, and the operator that
-    spends most of a kernel's time (None where no operator launched it)."""
+    """Kernels, copies and memsets by name, with their counters and the operator with most of the
+    kernel's time (None if no operator launched it)."""
     timeline, device = found.timeline, found.timeline.device
     operators = np.append(timeline.host.name, np.int32(NOTHING))[found.attribution.operator]
     counted = _by_name(found)
@@ -260,7 +261,7 @@ def _kernels(found: _CeilingComparison, steps: int, top: int) -> list[results.Ke
 
 
 def _by_name(found: _CeilingComparison) -> dict[str, results.KernelRates]:
-    """Rates of the kernels that were counted: their counters over their times in the recording."""
+    """Rates of the counted kernels: counters over the times in the recording."""
     timeline = found.timeline
     groups: dict[str, list[int]] = defaultdict(list)
     for event in found.joined.counters:
@@ -281,6 +282,6 @@ def _by_name(found: _CeilingComparison) -> dict[str, results.KernelRates]:
 
 
 def _total(values: Iterable[float | None]) -> float | None:
-    """None where one is not known."""
+    """The sum; None if a value is unknown."""
     known = list(values)
     return None if None in known else float(sum(value or 0.0 for value in known))

@@ -20,7 +20,7 @@ _GRID: Final = ("workers", "pin", "prefetch")
 
 @dataclass(frozen=True, slots=True)
 class LoaderSetting:
-    """How a DataLoader is made. `prefetch` is None without workers, where there is none."""
+    """A DataLoader's settings; `prefetch` is None without workers."""
 
     batch: int
     workers: int = 0
@@ -29,7 +29,7 @@ class LoaderSetting:
 
     @property
     def effort(self) -> tuple[int, bool, int]:
-        """The less, the simpler: workers first."""
+        """A sort key, simplest first: fewer workers above all."""
         return (self.workers, self.pin, self.prefetch or 0)
 
 
@@ -44,7 +44,7 @@ def loader_request(
     timeout_s: float,
     **settings: Any,
 ) -> BenchRequest:
-    """The request for a grid; `settings` are options of the child's, None where not given."""
+    """The request for a grid; `settings` are options of the measuring program, None: not given."""
     given = {name: value for name, value in settings.items() if value is not None}
     lists = dict(zip(_GRID, map(sorted, (workers, pins, prefetches)), strict=True))
     return BenchRequest(
@@ -59,14 +59,14 @@ def loader_request(
 
 
 def worker_counts(cores: float) -> tuple[int, ...]:
-    """Numbers of workers worth trying: none, and up to as many as there are cores to use."""
+    """Worker counts worth trying, from 0 to the usable cores."""
     most = min(max(1, int(cores)), _MOST_WORKERS)
     return tuple(sorted({0, *(max(1, most // part) for part in (1, 2, 4, 8))}))
 
 
 def setting_points(request: BenchRequest) -> tuple[dict[LoaderSetting, Point], list[str]]:
-    """(the settings in order, each as a process measures it; what was left out or added and why).
-    The loader as it comes (no workers, not pinned) is always there, to compare with."""
+    """(each setting with the point that measures it; notes on what was left out or added). The
+    default loader (no workers, not pinned) is always included for comparison."""
     asked: dict[str, Any] = dict(request.settings)
     workers, pins, prefetches = (asked.pop(name) for name in _GRID)
     notes = []
@@ -89,13 +89,13 @@ def setting_points(request: BenchRequest) -> tuple[dict[LoaderSetting, Point], l
     return found, notes
 
 
-_SPREAD: Final = 0.1  # between rounds, beyond which a setting is unstable
+_SPREAD: Final = 0.1  # between rounds: a setting that exceeds it is unstable
 
 
-def setting_points_measured(
+def measured_settings(
     grid: Mapping[LoaderSetting, Point], records: Records
 ) -> tuple[LoaderPoint, ...]:
-    """One per setting, in the order of the grid."""
+    """The measurements of each setting, in the order of the grid."""
     by_key = {several[0].key: several for several in by_point(records)}
     return tuple(
         _measured_setting(setting, point, by_key.get(point.key(), []))
@@ -150,7 +150,8 @@ def _loaded(records: Records) -> list[LoadMeasured]:
 def loader_result(
     points: Sequence[LoaderPoint], records: Records, usable_cores: float
 ) -> LoaderResult:
-    """The choice over all batches and at each; what was loaded, as the first process saw it."""
+    """The best choices over all batches and at each, and the dataset as the first process saw
+    it."""
     first = next(iter(_loaded(records)), LoadMeasured())
     by_batch: dict[int, list[LoaderPoint]] = {}
     for point in points:
@@ -195,7 +196,7 @@ def setting_of(point: LoaderPoint) -> LoaderSetting:
 
 
 def dataloader_line(setting: LoaderSetting) -> str:
-    """How to write a setting."""
+    """The DataLoader call for a setting."""
     words = ["dataset", f"batch_size={setting.batch}", "shuffle=True"]
     if setting.workers:
         words.append(f"num_workers={setting.workers}")

@@ -1,5 +1,5 @@
-"""What the machine did while a point was measured: GPU, cores, energy, throttling; and its
-ceilings, of which an MFU is a share."""
+"""What the machine did while a point was measured: GPU, cores, energy, throttling; and the ceilings
+behind an MFU."""
 
 import os
 import time
@@ -18,8 +18,8 @@ from stepscope.record.errors import StepscopeError
 
 @dataclass(slots=True)
 class Gauges:
-    """Running totals about ten times a second: times in CLOCK_MONOTONIC nanoseconds, seconds of
-    processor time that anybody on the machine has used, joules of the processors (None: unread)."""
+    """Running totals about ten times a second: CLOCK_MONOTONIC nanoseconds, seconds of CPU time
+    used by the whole machine, joules of its processors (None: not readable)."""
 
     t_ns: list[int] = field(default_factory=list)
     busy_s: list[float] = field(default_factory=list)
@@ -27,7 +27,7 @@ class Gauges:
     _rapl: RaplCounter = field(default_factory=RaplCounter)
 
     def read(self) -> None:
-        """Take all once."""
+        """Take one reading of all."""
         import psutil
 
         times = psutil.cpu_times()
@@ -38,15 +38,15 @@ class Gauges:
         self.host_j.append(self._rapl.joules())
 
 
-_FEWEST = 3  # samples; fewer say nothing of a section
-_COVERED = 0.8  # of a section, by readings of a running total
+_FEWEST = 3  # samples; fewer say nothing about a section
+_COVERED = 0.8  # of a section must be covered by readings of a running total
 Floats = npt.NDArray[np.float64]
 
 
 def machine_during(
     samples: npt.NDArray[Any], gauges: Gauges, device: str, started_ns: float, ended_ns: float
 ) -> MachineUse:
-    """Of a section; what too few samples fell into is not known."""
+    """The machine's use during a section; fields with too few samples are None."""
     known = chosen = samples[samples["t_ns"] > 0] if samples.size else samples
     if known.size:
         chosen = known[(known["t_ns"] >= started_ns) & (known["t_ns"] <= ended_ns)]
@@ -85,8 +85,8 @@ def machine_during(
 
 
 def rise_within(times: Floats, totals: Floats, started: float, ended: float) -> float | None:
-    """What a running total rose by in a section; None if its readings cover too little of it. A
-    little beyond the first and last reading is made up at the pace between them."""
+    """How much a running total rose in a section; None if readings cover too little of it. Small
+    gaps before the first and after the last reading are extrapolated."""
     if times.size < 2 or ended <= started:
         return None
     first, last = max(started, float(times[0])), min(ended, float(times[-1]))
@@ -97,7 +97,7 @@ def rise_within(times: Floats, totals: Floats, started: float, ended: float) -> 
 
 
 def _counted(samples: Any, column: str, started: float, ended: float) -> float | None:
-    """What a counter of the sampler rose by. NVML renews its counters now and then only, so the
+    """How much a counter of the sampler rose. NVML updates its counters only now and then, so the
     total is taken at the readings where it changed."""
     values, times = samples[column], samples["t_ns"]
     fine = ~np.isnan(values)
@@ -117,8 +117,8 @@ def _column(samples: Any, name: str) -> Floats:
 def matmul_ceilings(
     devices: Iterable[str], tell: Tell
 ) -> tuple[dict[str, dict[str, float]], list[str]]:
-    """(TFLOP/s by device and arithmetic, notes on what is missing). What is not known yet is
-    measured with all other ceilings of the device, so that what is kept for next time is whole."""
+    """(TFLOP/s by device and arithmetic, notes on what is missing). If one is unknown, all ceilings
+    of the device are measured, so that the cache is complete."""
     found: dict[str, dict[str, float]] = {}
     notes = []
     for device in devices:
@@ -134,7 +134,7 @@ def matmul_ceilings(
 
 
 def device_ceilings(device: str, tell: Tell) -> dict[str, float]:
-    """Measured ceilings by name, from the cache or measured now; empty where they cannot be."""
+    """Measured ceilings by name, from the cache or measured now; empty if that fails."""
     found, problem = _ceilings(device, tell)
     if problem:
         tell(f"ceilings of {device} unknown: {problem}")
@@ -157,5 +157,5 @@ def _ceilings(device: str, tell: Tell) -> tuple[dict[str, float], str | None]:
         except StepscopeError as problem:
             return {}, str(problem)
         except OSError:
-            pass  # not kept for next time, and as good as any for this one
+            pass  # not cached, but valid for this run
     return {name: one.value for name, one in document.ceilings.items()} if document else {}, None

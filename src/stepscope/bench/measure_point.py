@@ -1,4 +1,4 @@
-"""One point measured once, in a process of its own, with its fixes in place."""
+"""Measures one point once, in its own process, with its fixes in place."""
 
 import os
 import re
@@ -28,8 +28,8 @@ from stepscope.workloads.measure.record import AnyMeasured, ModelMeasured
 def environment_with(
     fixes: Sequence[str], folder: Path, window: int = 0, window_at: int | None = None
 ) -> dict[str, str]:
-    """Its environment: the probe comes along only where there are fixes, or a window of steps to
-    record from step `window_at` on, and writes to `folder`."""
+    """Its environment: the probe is included only for fixes, or to record a window from step
+    `window_at` on, and writes to `folder`."""
     from stepscope.fixes import registry
 
     if not fixes and not window:
@@ -64,16 +64,17 @@ def run_logged(
 
 
 MEASURED = "measured.json"
-USAGE_EXIT_CODE = 2  # the exit code of a program that refuses its arguments
+USAGE_EXIT_CODE = 2  # exit code of a program that rejects its arguments
 _ITS_NAME = re.compile(r"^\w+: ")
 _SHAPE = ("size", "classes", "length", "prompt", "new_tokens")
 _flops: dict[tuple[Any, ...], float] = {}
-"""Operations of a sample by model, mode and shape: each process that counts them takes seconds."""
+"""Operations per sample by model, mode and shape, cached because counting takes a process
+seconds."""
 
 
 def measure(point: Point, folder: Path, timeout_s: float | None) -> ProcessRecord:
-    """The record of one process; `folder` is its own and made anew. Never raises for how the
-    process ends; KeyboardInterrupt on a signal to stop."""
+    """Run one process and return its record; `folder` is its own and recreated. Never raises for
+    how the process ends; KeyboardInterrupt on a termination signal."""
     from stepscope.hardware.gpus import visible_gpu_index
     from stepscope.launch.observed_run import kernel_oom_kills
     from stepscope.launch.sampling import MachineSampler
@@ -100,7 +101,9 @@ def measure(point: Point, folder: Path, timeout_s: float | None) -> ProcessRecor
 
         outcome = run_logged(command, environ, timeout_s, folder / OUTPUT_FILE, begin, gauges.read)
     measured: AnyMeasured | None = None
-    with suppress(OSError, ValueError):  # it wrote nothing whole; msgspec's errors are ValueErrors
+    with suppress(
+        OSError, ValueError
+    ):  # it wrote nothing complete; msgspec's errors are ValueErrors
         measured = decode((folder / MEASURED).read_bytes(), type=AnyMeasured)
     if isinstance(measured, ModelMeasured) and measured.flops_per_sample:
         _flops[work] = measured.flops_per_sample
@@ -133,7 +136,7 @@ def process_status(
     killed: bool,
     said: str,
 ) -> tuple[PointStatus, str | None]:
-    """How a process ended, and why where it did not work. `killed`: by the kernel, for memory."""
+    """How a process ended, and why if it failed. `killed`: by the kernel, for memory."""
     broken = next((f"{fix.name}: {fix.reasons[-1]}" for fix in fixes if fix.state == "broke"), None)
     if outcome.timed_out:
         seconds = (outcome.ended_ns - outcome.started_ns) / 1e9

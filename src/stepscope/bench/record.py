@@ -1,4 +1,4 @@
-"""What one process of a point left: how it ended, what it measured, what the machine did."""
+"""The record of one process of a point: how it ended, what it measured, what the machine did."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ from stepscope.workloads.measure.record import AnyMeasured
 
 
 class MachineUse(Struct, frozen=True):
-    """Means over the measured section; None where not known. `gpu_busy` and `host_busy` are shares,
+    """Means over the measured section; None: unknown. `gpu_busy` and `host_busy` are shares,
     `own_cores` and `other_cores` how many cores this program and all others kept busy, `energy_j`
     joules of the device the point ran on."""
 
@@ -30,7 +30,7 @@ class MachineUse(Struct, frozen=True):
 
 
 class ProcessRecord(Struct, frozen=True, kw_only=True):
-    """One process. `measured` is None where it wrote nothing whole."""
+    """One process. `measured` is None if it wrote nothing complete."""
 
     key: str
     point: Point
@@ -47,16 +47,16 @@ class ProcessRecord(Struct, frozen=True, kw_only=True):
 Records = Sequence[ProcessRecord]
 Tell = Callable[[str], None]
 Measure = Callable[[Point, Path, float | None], ProcessRecord]
-"""Measures a point in a process of its own, into a folder and within so many seconds."""
+"""Measures a point in its own process: (point, folder, timeout in seconds)."""
 
 
 def fix_reports(outcomes: Iterable[FixOutcome]) -> tuple[FixReport, ...]:
-    """As records and results keep them."""
+    """Fix outcomes as stored in records and results."""
     return convert([outcome_json(one) for one in outcomes], tuple[FixReport, ...])
 
 
 def results_of(records: Records) -> list[AnyMeasured]:
-    """What was measured by those that ended well."""
+    """The measurements of the records that succeeded."""
     return [one.measured for one in records if one.status is PointStatus.OK and one.measured]
 
 

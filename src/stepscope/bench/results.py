@@ -1,4 +1,4 @@
-"""What a benchmark found. `BenchResult` is the document that `bench --json` prints."""
+"""The results of a benchmark. `BenchResult` is the document that `bench --json` prints."""
 
 import json
 from collections.abc import Mapping
@@ -43,14 +43,14 @@ class Speedup(Struct, frozen=True):
 
 
 class UnappliedFix(Struct, frozen=True):
-    """A fix that was asked for and did not apply."""
+    """A requested fix that did not apply."""
 
     name: str
     why: str
 
 
 class FixReport(Struct, frozen=True, kw_only=True):
-    """What became of a fix that was asked for: the records, and sentences made of them."""
+    """What became of a requested fix: the records and their sentences."""
 
     name: str
     value: int | str | None = None
@@ -140,7 +140,7 @@ class LoaderPoint(PointSummary, frozen=True, kw_only=True):
     samples_per_s_high: float | None = None
     first_batch_ms: float | None = None
     mb_per_s: float | None = None
-    cores: float | None = None  # kept busy
+    cores: float | None = None  # how many it kept busy
 
 
 class LoaderChoice(Struct, frozen=True, kw_only=True):
@@ -150,7 +150,7 @@ class LoaderChoice(Struct, frozen=True, kw_only=True):
     simplest: LoaderPoint | None = None
     default: LoaderPoint | None = None
     speedup: Speedup | None = None
-    """Of the simplest against the default; None where it is the default."""
+    """Of the simplest against the default; None if it is the default."""
     line: str | None = None  # the DataLoader call to write
 
 
@@ -170,7 +170,7 @@ class LoaderResult(LoaderChoice, frozen=True, kw_only=True):
 
 
 class CountedWork(Struct, frozen=True, kw_only=True):
-    """What counters say of some calls of an operator, beside the model of the same calls."""
+    """What counters say about some calls of an operator, beside the model for the same calls."""
 
     calls: int
     time_share: float
@@ -183,7 +183,7 @@ class CountedWork(Struct, frozen=True, kw_only=True):
 
 
 class OperatorUse(Struct, frozen=True, kw_only=True):
-    """An operator in one dtype, per step. None: not known."""
+    """An operator in one dtype, per step. None: unknown."""
 
     name: str
     time_ms: float
@@ -202,7 +202,7 @@ class OperatorUse(Struct, frozen=True, kw_only=True):
 
 
 class KernelRates(Struct, frozen=True, kw_only=True):
-    """Counters of a kernel over its time in the recording."""
+    """A kernel's counters over its time in the recording."""
 
     runs: int = 0
     flops: float | None = None
@@ -226,7 +226,7 @@ class KernelUse(Struct, frozen=True, kw_only=True):
 
 
 class NcuUse(Struct, frozen=True):
-    """Whether Nsight Compute counted; why not where it did not."""
+    """Whether Nsight Compute counted, or why not."""
 
     used: bool
     why_not: str | None
@@ -243,7 +243,7 @@ class ShapeUse(OperatorRate, frozen=True, kw_only=True):
 class KernelTables(Struct, frozen=True, kw_only=True):
     """The operators and kernels of a recorded step, heaviest first."""
 
-    on: str  # device, or host where there are no kernels
+    on: str  # device, or host if there are no kernels
     work_ms: float
     launched: float
     known_share: float
@@ -271,8 +271,8 @@ class KernelsResult(KernelTables, frozen=True, kw_only=True):
 
 
 class PointSpeed(Struct, frozen=True):
-    """Samples and batches per second over all throughput sections, and the times of single steps.
-    All None where nothing was measured."""
+    """Samples and batches per second over all throughput sections, and single step times. All None
+    if nothing was measured."""
 
     samples_per_s: float | None = None
     batches_per_s: float | None = None
@@ -323,7 +323,7 @@ class ScorePoint(Struct, frozen=True):
 
 
 class Curves(Struct, frozen=True):
-    """Steps that both devices have."""
+    """Values at steps that both devices have."""
 
     losses: tuple[LossPoint, ...] = ()
     scores: tuple[ScorePoint, ...] = ()
@@ -343,7 +343,7 @@ class Agreement(Struct, frozen=True, kw_only=True):
 
 
 class OperatorRow(Struct, frozen=True, kw_only=True):
-    """One kind of operator per step. None: the device spent no time on it, or it is not known."""
+    """One kind of operator per step. None: the device spent no time on it, or unknown."""
 
     kind: str
     cpu_ms: float | None
@@ -354,7 +354,7 @@ class OperatorRow(Struct, frozen=True, kw_only=True):
     kernels: float | None
     kernel_us: float | None
     bound: str | None  # what limits it: "matrix products", "memory" or "sequence"
-    possible: float | None  # the speedup that the ratio of the ceilings would allow
+    possible: float | None  # the speedup the ceilings' ratio would allow
     why: str
 
 
@@ -462,7 +462,7 @@ class BenchResult(Struct, frozen=True, kw_only=True):
     loader: LoaderResult | None = None
 
     def json_text(self) -> str:
-        """The document, indented; parts it does not have are left out."""
+        """The indented document, without absent parts."""
         document = msgspec.json.decode(msgspec.json.encode(self))
         for part in ("study", "kernels", "loader"):
             if document[part] is None:
@@ -475,5 +475,5 @@ class _LoaderBench(BenchResult, frozen=True, kw_only=True):
 
 
 def bench_type(document: Mapping[str, object]) -> type[BenchResult]:
-    """What a JSON document is decoded as: points of a loader have fields of their own."""
+    """The type a JSON document decodes to: loader points have their own fields."""
     return _LoaderBench if document.get("loader") else BenchResult

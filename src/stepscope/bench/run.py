@@ -1,5 +1,5 @@
-"""A grid from its first process to its last: in rounds, so that a bad minute is shared by all
-points, every record kept in the bench's folder."""
+"""Runs a grid in rounds, so that all points share a bad minute, and keeps every record in the
+bench's folder."""
 
 import json
 import os
@@ -29,9 +29,9 @@ _SCHEMA = "stepscope.bench-request/2"
 
 
 class BenchFolder:
-    """An open results folder; `records` are those finished so far. Use `open_bench_folder`. `begun`
-    is when its first process was about to start, in UTC. A fresh folder is taken away again when a
-    UsageError ends what was to fill it."""
+    """An open results folder, made by `open_bench_folder`; `records` are those finished so far,
+    `begun` is the UTC time of the first process. A fresh folder is removed if a UsageError ends the
+    benchmark."""
 
     def __init__(self, folder: Path, fresh: bool) -> None:
         self.folder = folder
@@ -51,20 +51,20 @@ class BenchFolder:
         os.close(self._lock)
 
     def append(self, record: ProcessRecord) -> None:
-        """Keep a record for good. Raises OSError on a full disk."""
+        """Write a record durably. Raises OSError on a full disk."""
         self._lines.append(msgspec.to_builtins(record))
         self.records.append(record)
 
     def write_result(self, result: BenchResult) -> None:
-        """Keep the summed-up results beside the records."""
+        """Write the summary beside the records."""
         write_json(self.folder / DOCUMENT, json.loads(result.json_text()))
 
 
 def open_bench_folder(
     out: Path | None, request: BenchRequest, made_with: Mapping[str, str], force: bool, cwd: Path
 ) -> BenchFolder:
-    """A fresh folder, or one that the same request began on the same machine. Raises UsageError.
-    `made_with`: what results must have in common to stand in one table (torch, device)."""
+    """A fresh folder, or one begun by the same request on the same machine. Raises UsageError.
+    `made_with`: what results must share to be comparable (torch, device)."""
     begun = datetime.now(UTC).isoformat(timespec="seconds")
     now = _Opened(_SCHEMA, request.identity(), dict(made_with), begun)
     folder = out
@@ -84,7 +84,7 @@ def open_bench_folder(
 
 
 class _Opened(msgspec.Struct):
-    """What a folder was opened for."""
+    """The request a folder belongs to."""
 
     schema: str
     asked: dict[str, object]
@@ -120,13 +120,13 @@ def _check(out: Path, now: _Opened, force: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class GridProgress:
-    """Where a grid stands. `record` is what just finished; None before a process starts."""
+    """A grid's progress. `record` is what just finished; None before a process starts."""
 
     point: Point
     round: int
     done: int
     left: int
-    left_s: float | None  # estimate for what is left; None before anything is known
+    left_s: float | None  # estimate for the rest; None before anything is known
     record: ProcessRecord | None = None
 
 
@@ -137,11 +137,11 @@ def run_grid(
     measure: Measure | None = None,
     every: Sequence[Point] | None = None,
 ) -> None:
-    """Measure what is missing in the results. A point that did not work is not tried again.
+    """Measure what the results lack. A failed point is not retried.
 
-    `every` are the points, if they are not those of the request's own grid; `measure` stands in
-    for `measure_point.measure`. Raises UsageError when the first program to answer refuses its
-    arguments: then the request is wrong, and the others would be refused as well.
+    `every` are the points, if not the request's own grid; `measure` replaces
+    `measure_point.measure`. Raises UsageError if the first program to answer rejects its arguments:
+    then the request is wrong and others would be rejected too.
     """
     every = grid_points(request) if every is None else every
     while pending := list(_pending(every, request.rounds, results.records)):
@@ -159,8 +159,8 @@ def run_grid(
 
 
 def _pending(every: Sequence[Point], rounds: int, records: Records) -> Iterator[tuple[Point, int]]:
-    """What is to be measured, in order: every other round backwards, so that a machine that warms
-    up biases no point."""
+    """What remains to be measured, in order, every other round backwards, so that a warming machine
+    biases no point."""
     finished = {(record.key, record.round) for record in records}
     hopeless = {record.key for record in records if record.status is not PointStatus.OK}
     for number in range(1, rounds + 1):
@@ -171,7 +171,7 @@ def _pending(every: Sequence[Point], rounds: int, records: Records) -> Iterator[
 
 
 def remaining_seconds(pending: Sequence[tuple[Point, int]], records: Records) -> float | None:
-    """Seconds the rest will take: each point as long as before, new ones as long as the usual."""
+    """Expected seconds for the rest: each point as before, new ones as the median."""
     if not records:
         return None
     usual = fmean(record.seconds for record in records)

@@ -1,4 +1,4 @@
-"""The records of a grid summed up, one summary per point: speed, cost, how far to trust it."""
+"""Summarises a grid's records, one summary per point: speed, cost, reliability."""
 
 import os
 import platform
@@ -30,13 +30,13 @@ N = TypeVar("N", int, float)
 
 
 def mean_known(values: Iterable[float | None]) -> float | None:
-    """The mean of the finite ones; None where there are none."""
+    """The mean of the finite values, or None."""
     known = [value for value in values if value is not None and isfinite(value)]
     return fsum(known) / len(known) if known else None
 
 
 def max_known(values: Iterable[N | None]) -> N | None:
-    """The largest; None where none is known."""
+    """The largest known value, or None."""
     return max((value for value in values if value is not None), default=None)
 
 
@@ -55,15 +55,16 @@ def point_speed(measured: Sequence[AnyMeasured], floor: float | None) -> PointSp
 
 
 def process_noise(points: Iterable[Records]) -> float | None:
-    """How far two processes of one point are usually apart, as a share; None if each is alone."""
+    """The usual difference between two processes of one point, as a share; None if each point has
+    one process."""
     groups = ([_back_to_back_ms(one) for one in results_of(several)] for several in points)
     return noise_floor([[times for times in group if times] for group in groups])
 
 
 def speedup(base: Records, other: Records, against: str, floor: float | None) -> Speedup | None:
-    """How many times as fast the other is; None unless both were measured. Compares throughput, in
-    inference too, where latency has a section of its own; per sample, as a fix may change how many
-    a step has."""
+    """How many times as fast the other is; None unless both were measured. Compares throughput,
+    even in inference, which measures latency separately; per sample, since a fix may change a
+    step's samples."""
     ours, theirs = (
         [
             [ms * one.calls / one.samples for ms in _back_to_back_ms(one)]
@@ -79,19 +80,19 @@ def speedup(base: Records, other: Records, against: str, floor: float | None) ->
 
 
 def _back_to_back_ms(one: AnyMeasured) -> list[float]:
-    """Times of the calls of the throughput section."""
+    """Call times in the throughput section."""
     return (one.throughput_ms if isinstance(one, InferMeasured) else None) or one.series_ms
 
 
 _J_PER_KWH: Final = 3.6e6
-_OTHERS: Final = 0.1  # share of the machine's cores that others may keep busy unmentioned
+_OTHERS: Final = 0.1  # share of the machine's cores that others may use without a note
 Ceilings = Mapping[str, Mapping[str, float]]  # TFLOP/s of matrix products by device and arithmetic
 
 
 def summarize(
     records: Records, request: BenchRequest, ceilings: Ceilings | None = None
 ) -> tuple[PointSummary, ...]:
-    """One summary per point, in the order in which points were first measured."""
+    """One summary per point, in the order of first measurement."""
     points = by_point(records)
     floor = process_noise(points)
     first: dict[tuple[str | int, ...], list[ProcessRecord]] = {}
@@ -111,7 +112,7 @@ def _summary(
     ceilings: Mapping[str, float],
     floor: float | None,
 ) -> PointSummary:
-    """`base`: the variant it is compared with."""
+    """`base`: the variant to compare with."""
     point, last = several[0].point, several[-1]
     fine = [one for one in several if one.status is PointStatus.OK]
     measured = [one for one in results_of(fine) if isinstance(one, ModelMeasured)]
@@ -163,7 +164,8 @@ def _summary(
 
 
 def _generation(measured: Sequence[ModelMeasured], samples_per_s: float | None) -> dict[str, Any]:
-    """Times to the first token and per further one; tokens per second also of whole sequences."""
+    """Times to the first token and per further token; tokens per second, also over whole
+    sequences."""
     generated = [one for one in measured if isinstance(one, GenerateMeasured)]
     rate = mean_known(one.tokens_per_s for one in generated)
     tokens = max_known(one.tokens_per_sample for one in measured)
@@ -183,7 +185,7 @@ def _costs(
     request: BenchRequest,
     ceilings: Mapping[str, float],
 ) -> dict[str, Any]:
-    """`mfu` is the share of what this device's matrix products reach in the same arithmetic."""
+    """`mfu` is the share of this device's measured matrix-product rate in the same arithmetic."""
     flops = max_known(one.flops_per_sample for one in measured)
     kinds = {one.arithmetic for one in measured}
     arithmetic = kinds.pop() if len(kinds) == 1 else None
@@ -207,7 +209,7 @@ def _costs(
 
 
 def _notes(records: Records) -> tuple[str, ...]:
-    """What a reader should know of the circumstances, each once."""
+    """Notes on the circumstances, each once."""
     fine = [record for record in records if record.status is PointStatus.OK]
     found = [note for one in results_of(fine) for note in one.notes]
     for record in fine:
@@ -238,7 +240,7 @@ def bench_result(
     kernels: results.KernelsResult | None = None,
     loader: results.LoaderResult | None = None,
 ) -> BenchResult:
-    """All of it; `points` None: a summary of the records."""
+    """The whole result; `points` None: summarised from the records."""
     from stepscope.hardware.machine import describe_machine
 
     machine = describe_machine()
@@ -262,7 +264,7 @@ def bench_result(
 
 
 def made_with(devices: Sequence[str]) -> dict[str, str]:
-    """What results must have in common to stand in one table: stepscope, torch, each device."""
+    """What results must share to be comparable: stepscope, torch, each device."""
     from stepscope.hardware.ceilings import device_key
     from stepscope.hardware.gpus import visible_gpu_index
 

@@ -17,19 +17,23 @@ if TYPE_CHECKING:
 @click.command("loader", cls=session.BenchCommand)
 @click.argument("source", metavar="[WORKLOAD|file.py:dataset|module:dataset]", default="resnet18")
 @click.option("--batch", default="32,64,128", help="Batch sizes [32,64,128].")
-@click.option("--workers", help="Numbers of workers [0 to the usable cores].")
+@click.option("--workers", help="Worker counts [0 to the usable cores].")
 @click.option("--pin", default="off,on", help="Pinned memory: off, on [off,on].")
 @click.option("--prefetch", default="2,4", help="Batches ahead per worker [2,4].")
 @click.option("--device", type=click.Choice(("auto", "cpu", "cuda")), default="auto")
-@click.option("--seconds", type=click.FloatRange(0.1), default=2.0, help="Per process [2].")
+@click.option("--seconds", type=click.FloatRange(0.1), default=2.0, help="Seconds per process [2].")
 @click.option("--rounds", type=click.IntRange(1), default=1, help="Processes per setting [1].")
-@click.option("--samples", type=click.IntRange(1), help="Samples of a workload [2048].")
-@click.option("--size", type=click.IntRange(1), help="Size of a workload's images, in pixels.")
+@click.option("--samples", type=click.IntRange(1), help="Samples in a workload [2048].")
+@click.option("--size", type=click.IntRange(1), help="Image size of a workload, in pixels.")
 @click.option("--decode-ms", type=click.FloatRange(0), help="CPU time to decode each sample.")
 @click.option("--latency-ms", type=click.FloatRange(0), help="Latency of each sample.")
 @click.option("--resize", type=click.IntRange(1), help="Size of the stored images, in pixels.")
-@click.option("--disk-mb-s", type=click.FloatRange(0, min_open=True), help="Rate of a slow disk.")
-@click.option("--timeout", type=click.FloatRange(1), default=300.0, help="Per process [300].")
+@click.option(
+    "--disk-mb-s", type=click.FloatRange(0, min_open=True), help="Simulate a disk of this rate."
+)
+@click.option(
+    "--timeout", type=click.FloatRange(1), default=300.0, help="Seconds per process [300]."
+)
 @session.output_options("--out", "--force", "--json", "--csv", "--markdown")
 def loader(
     source: str,
@@ -82,8 +86,8 @@ def loader(
 def _measured(
     request: "BenchRequest", cores: float, out: Path | None, force: bool
 ) -> "BenchResult":
-    """The result of a grid, also kept in its folder."""
-    from stepscope.bench.loader_grid import loader_result, setting_points, setting_points_measured
+    """Run a grid and keep its result in its folder."""
+    from stepscope.bench.loader_grid import loader_result, measured_settings, setting_points
     from stepscope.bench.run import run_grid
     from stepscope.bench.summary import bench_result
 
@@ -91,7 +95,7 @@ def _measured(
     with session.open_session(request, out, force) as results:
         with session.grid_progress(results, _setting_name) as on_progress:
             run_grid(request, results, on_progress, every=list(settings.values()))
-        points = setting_points_measured(settings, results.records)
+        points = measured_settings(settings, results.records)
         if all(point.status != "ok" for point in points):
             raise UsageError(f"{request.models[0]}: no setting works: {points[0].why}")
         found = loader_result(points, results.records, cores)
@@ -125,7 +129,9 @@ def _switches(text: str) -> tuple[bool, ...]:
 @click.option("--size", type=click.IntRange(1), help="Image height and width in pixels.")
 @click.option("--length", type=click.IntRange(1), help="Tokens or characters per sample.")
 @click.option("--top", type=click.IntRange(1, 100), default=10, help="Operators to show [10].")
-@click.option("--timeout", type=click.FloatRange(1), default=300.0, help="Per recording [300].")
+@click.option(
+    "--timeout", type=click.FloatRange(1), default=300.0, help="Seconds per recording [300]."
+)
 @session.output_options("--json", "--markdown")
 def kernels(
     model: str,

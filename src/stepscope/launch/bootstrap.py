@@ -1,4 +1,4 @@
-"""What happens in the child before the program: the probe waits for torch, and fixes with it."""
+"""What runs in the child before the program: the probe and the fixes wait for torch."""
 
 from typing import Any
 

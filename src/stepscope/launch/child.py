@@ -1,4 +1,4 @@
-"""One child process: started, waited for, its signals and limits kept."""
+"""One child process: starts it, waits for it, forwards signals and enforces limits."""
 
 import math
 import os
@@ -30,11 +30,11 @@ class Outcome:
     ended_ns: int
     pid: int
     end_signal: int | None = None
-    """The last signal to end that this process got meanwhile; None for none."""
+    """The last termination signal this process got meanwhile, or None."""
 
 
 class Process(Protocol):
-    """What is asked of a child; a subprocess.Popen is one."""
+    """What a child must provide; subprocess.Popen does."""
 
     @property
     def pid(self) -> int: ...
@@ -56,10 +56,9 @@ def run_child(
     cwd: Path | None = None,
     errors: IO[bytes] | None = None,
 ) -> Outcome:
-    """Run a command to its end. `on_tick` is called about ten times a second meanwhile. `output`
-    takes its output, stderr too unless `errors` does: such a child ends on a signal to this
-    process, and with this process however that ends. It starts in `cwd`; None: where this process
-    is."""
+    """Run a command to its end. `on_tick` is called about ten times a second. `output` takes its
+    output, including stderr unless `errors` does: such a child ends on a signal to this process,
+    and whenever this process ends. It starts in `cwd`; None: this process's own."""
     started_ns, ours = time.monotonic_ns(), output is not None
     process = subprocess.Popen(
         command,
@@ -82,7 +81,7 @@ def watch_child(
     *,
     ours: bool,
 ) -> Outcome:
-    """Wait for a child that has been started. `ours`: it ends on a signal to this process."""
+    """Wait for a child that has been started. `ours`: a signal to this process ends it."""
     timed_out = False
     with _forwarding(process) as signals:
         _quietly(on_start, process.pid)
@@ -106,7 +105,8 @@ def watch_child(
 
 
 def die_with_parent() -> Callable[[], None] | None:
-    """What a fresh child calls so that the kernel ends it with its parent; None outside Linux."""
+    """A function with which a new child makes the kernel end it with its parent; None outside
+    Linux."""
     import ctypes
     import sys
 
@@ -117,7 +117,7 @@ def die_with_parent() -> Callable[[], None] | None:
 
 
 def _quietly(call: Callable[..., None], *arguments: int) -> None:
-    """What goes on beside the child must not cost the child."""
+    """Make a call that must never harm the child."""
     try:
         call(*arguments)
     except Exception:
@@ -125,7 +125,7 @@ def _quietly(call: Callable[..., None], *arguments: int) -> None:
 
 
 def _end(process: Process) -> None:
-    """Ask a process that outstayed its time to end, then make it and its children end."""
+    """Terminate a process that exceeded its time limit, then kill it and its children."""
     import psutil
 
     try:
@@ -148,7 +148,7 @@ def _end(process: Process) -> None:
 @contextmanager
 def _forwarding(process: Process) -> Iterator[list[int]]:
     """Forward signals to the child while it runs; this process survives them to complete the run.
-    Gives the list of those to end, as they come. What was ignored before, as under nohup, stays
+    Yields the list of termination signals received. Signals ignored before, as under nohup, stay
     ignored."""
     ends: list[int] = []
 
@@ -168,9 +168,9 @@ def _forwarding(process: Process) -> Iterator[list[int]]:
 
 
 def _from_terminal() -> bool:
-    """Whether the terminal has sent the signal to the whole foreground group, child included."""
+    """Whether the terminal sent the signal to the whole foreground group, child included."""
     try:
-        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)  # also where stdin is a file
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)  # even if stdin is a file
     except OSError:
         return False
     try:

@@ -1,6 +1,6 @@
 """A fork server: a process that has imported torch and forks once per program, because importing
-torch takes seconds and a tune starts a program dozens of times. A fork begins where a process of
-its own would be after importing torch: nothing of ours in place, CUDA not started."""
+torch takes seconds and a tune starts a program dozens of times. A fork starts like a fresh process
+that has imported torch: without anything of ours, CUDA not initialised."""
 
 import atexit
 import json
@@ -29,12 +29,12 @@ _MAX_ORDER_BYTES = 1 << 18  # bytes of an order
 
 
 def main(link_number: int) -> None:
-    """Serve until nobody asks any more. A fork ends in here."""
+    """Serve until the link closes. A fork never returns from here."""
     outside = bool(sys.path) and sys.path[0] == ""  # not under PYTHONSAFEPATH
     if outside:
         del sys.path[0]
     _prepare()
-    heard = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's is for the program
+    heard = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is for the program
     with socket.socket(fileno=link_number) as link:
         link.sendall(_READY)
         order = _serve(link)
@@ -44,8 +44,8 @@ def main(link_number: int) -> None:
 
 
 def _prepare() -> None:
-    """Import torch, and what it imports itself when the first optimizer is made. That sets a
-    variable of its caches, which the program is not to find."""
+    """Import torch, and what it imports when the first optimizer is made. That sets a cache
+    variable, which is removed for the program."""
     environ = dict(os.environ)
     import torch._dynamo  # noqa: F401
 
@@ -58,8 +58,8 @@ def _prepare() -> None:
 
 
 def _serve(link: socket.socket) -> dict[str, Any] | None:
-    """Fork for each order, tell its number and, at its end, how it ended. The order in a fork;
-    None where there are no more."""
+    """Fork for each order, report its pid and, at its end, its exit. Returns the order in a fork;
+    None once there are no more."""
     parent, stay = os.getpid(), die_with_parent()
     while True:
         text, descriptors, _, _ = socket.recv_fds(link, _MAX_ORDER_BYTES, 3)
@@ -84,7 +84,7 @@ def _serve(link: socket.socket) -> dict[str, Any] | None:
 
 
 def _code(order: dict[str, Any], outside: bool) -> int:
-    """Run the program; the exit code that Python would give it, -n where signal n ends it."""
+    """Run the program; returns the exit code Python would give it, -n if signal n ends it."""
     try:
         _become(order, outside)
     except SystemExit as asked:
@@ -103,8 +103,8 @@ def _code(order: dict[str, Any], outside: bool) -> int:
 
 
 def _end(code: int) -> None:
-    """As Python ends, but that modules are not taken apart one by one: that takes a second, for
-    nothing where the process is over."""
+    """Exit as Python does, but without clearing modules one by one: that takes a second for
+    nothing."""
     try:
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
@@ -118,7 +118,7 @@ def _end(code: int) -> None:
 
 
 def _become(order: dict[str, Any], outside: bool) -> None:
-    """Run the program as Python's own command line would."""
+    """Run the program as Python's command line would."""
     from stepscope.launch.bootstrap import start_probe
 
     target, command = order["target"], order["command"]
@@ -126,7 +126,7 @@ def _become(order: dict[str, Any], outside: bool) -> None:
     if order["environ"] is not None:
         os.environ.clear()
         os.environ.update(order["environ"])
-        tempfile.tempdir = None  # found in the server's environment
+        tempfile.tempdir = None  # set in the server's environment
     process.ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined]  # as if imported here
     sys.orig_argv = list(command)
     sys.argv = [target, *order["arguments"]]
@@ -155,7 +155,7 @@ _ENTRY: Final = "from stepscope.launch.fork_server import main; main({})"
 
 
 class ForkServer:
-    """One such process. Start one program at a time."""
+    """One fork server. Start one program at a time."""
 
     def __init__(self, environ: Mapping[str, str], cwd: Path) -> None:
         self.environ = dict(environ)
@@ -172,7 +172,7 @@ class ForkServer:
                 preexec_fn=die_with_parent(),
             )
         self.ready = _receive(self._link, _LONGEST_IMPORT_S) == _READY.decode()
-        """Whether programs can be started."""
+        """Whether it can start programs."""
 
     def start(
         self,
@@ -184,9 +184,9 @@ class ForkServer:
         stdin: IO[bytes] | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> "ForkedProgram | None":
-        """A program that begins at once; `probe` holds the probe's options ("": no probe). stderr
-        goes to `output` too unless `errors` is given, the environment is the server's unless
-        `environ` is. None where nothing can be started any more."""
+        """Start a program; `probe` holds the probe's options ("": no probe). stderr goes to
+        `output` too unless `errors` is given; the environment is the server's unless `environ` is
+        given. None if the server can start nothing more."""
         order = asdict(program) | {
             "command": program.command,
             "cwd": str(cwd),
@@ -205,14 +205,14 @@ class ForkServer:
         return ForkedProgram(int(number), self._link)
 
     def close(self) -> None:
-        """End it, and with it what it has started."""
+        """End it and everything it started."""
         self._link.close()
         self._process.kill()
         self._process.wait()
 
 
 class ForkedProgram:
-    """A program started so, with what `run_child` asks of a process."""
+    """A program started by the fork server, with the `Process` interface of `run_child`."""
 
     def __init__(self, pid: int, link: socket.socket) -> None:
         self.pid = pid
@@ -225,11 +225,11 @@ class ForkedProgram:
             code = _receive(self._link, timeout)
             if code is None:
                 raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
-            self.returncode = int(code or -signal.SIGKILL)  # nothing: who started it is gone
+            self.returncode = int(code or -signal.SIGKILL)  # None: its server is gone
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """Nothing happens where it has ended."""
+        """Does nothing if it has ended."""
         if self.returncode is None:
             try:
                 os.kill(self.pid, number)
@@ -244,7 +244,7 @@ class ForkedProgram:
 
 
 def _receive(link: socket.socket, timeout_s: float | None) -> str | None:
-    """What comes next; "" where the other end is gone, None where nothing came in time."""
+    """The next message; "" if the other end is gone, None if nothing came in time."""
     if not select.select([link], [], [], timeout_s)[0]:
         return None
     return link.recv(64).decode()

@@ -1,4 +1,4 @@
-"""The live line: the last steps, read from the rows as the child writes them."""
+"""The live line: shows the last steps, read from the rows as the child writes them."""
 
 import os
 import struct
@@ -22,14 +22,14 @@ _INSTEAD: Final = (
     *(RowKind.MARK, RowKind.BACKWARD, RowKind.GRAD),
     *(RowKind.CALL, RowKind.EVAL, RowKind.BATCH),
 )
-_BEFORE: Final = {  # the first step, by the last of these facts that is there
+_BEFORE: Final = {  # before the first step, by the latest of these facts
     CompileFact.fact: "compiling or setting up",
     ProcessFact.fact: "torch imported, no step yet",
 }
 
 
 class _Stretch(NamedTuple):
-    """From a step's end to the next one's."""
+    """From the end of one step to the end of the next."""
 
     steps: int
     end_ns: float
@@ -39,7 +39,7 @@ class _Stretch(NamedTuple):
 
 
 class LiveLine:
-    """Says every half second what the program is doing; `show` draws it."""
+    """Shows every half second what the program is doing; `show` draws it."""
 
     def __init__(self, folder: Path, show: Callable[[str], None]) -> None:
         self._folder, self._show = folder, show
@@ -51,12 +51,12 @@ class LiveLine:
         self._step = 0
         self._ended_ns: float | None = None  # of the last step
         self._samples = self._waited = 0.0
-        self._slowed = self._recording = False  # since then; now
+        self._slowed = self._recording = False  # since then, until now
         self._recent: deque[_Stretch] = deque(maxlen=_MOST)
         self.gpu_percent: float | None = None
 
     def tick(self) -> None:
-        """Look for new rows; draw now and then."""
+        """Read new rows and redraw from time to time."""
         now = time.monotonic()
         if now - self._drawn_at >= _EVERY_S:
             self._drawn_at = now
@@ -64,12 +64,12 @@ class LiveLine:
             self._show(self.text())
 
     def close(self) -> None:
-        """Nothing is read after that."""
+        """Stop reading."""
         if self._file is not None:
             self._file.close()
 
     def text(self) -> str:
-        """The line, from the steps of the last few seconds that were not slowed by recording."""
+        """The line's text, from the last few seconds' steps that were not slowed by recording."""
         if not self._step:
             parts = [self._before(), f"{time.monotonic() - self._began:.0f} s"]
         else:
@@ -90,7 +90,7 @@ class LiveLine:
         return "stepscope  " + " · ".join(parts)
 
     def _before(self) -> str:
-        """What a program without a step is doing, by the facts it has written."""
+        """What a program without a step is doing, by its facts so far."""
         try:
             facts = (self._folder / "facts.jsonl").read_bytes()
         except OSError:
@@ -125,7 +125,7 @@ class LiveLine:
             self._instead[RowKind(kind)] += 1
         else:
             return
-        marks, *others = self._instead.values()  # as marked, else by optimizers, else by others
+        marks, *others = self._instead.values()  # marked steps, else optimizer steps, else others
         step = next(filter(None, (marks, self._rule.settled, *others)), 0)
         if step == self._step:
             return

@@ -1,5 +1,5 @@
-"""One observed run, from an empty folder to a complete one: of a program started as a child, or of
-this very process for `stepscope.observe()`."""
+"""One observed run, from an empty folder to a complete one: of a child program, or of this process
+for `stepscope.observe()`."""
 
 import gzip
 import os
@@ -34,29 +34,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What `stepscope run` is to do besides the probe's options."""
+    """A request to `stepscope run`, besides the probe's options."""
 
     program: Program
     timeout_s: float | None = None
     python: bool = False
     live: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
-    """What the program's environment is to have besides this process's own."""
+    """Variables for the program on top of this process's own."""
     cwd: Path | None = None
-    """Where the program starts; None: where this process is."""
+    """The program's working directory; None: this process's own."""
     output: Path | None = None
-    """The file that takes what it says: it then reads nothing, and ends with this process however
-    that ends. None: it shares our terminal."""
+    """The file for its output: it then has no stdin, and ends whenever this process ends. None: it
+    shares our terminal."""
     errors: Path | None = None
-    """The file that takes what it says on stderr; None: the same."""
+    """The file for its stderr; None: the same."""
     warm: bool = False
-    """It may be started by a process that has imported torch, where there is one."""
+    """Whether a fork server, if there is one, may start it."""
 
 
 def observe_program(
     request: RunRequest, options: ProbeOptions, server: ForkServer | None = None
 ) -> Outcome:
-    """Run the program once into the folder that `options` names; `server` starts it if it can."""
+    """Run the program once into the folder in `options`, started by `server` if possible."""
     folder = Path(options.folder)
     lock = folders.lock_folder(folder)
     record = _initial_record(request.program.name, request.program.arguments, folder)
@@ -205,7 +205,7 @@ def complete_folder(folder: Path, record: RunRecord) -> None:
 
 
 def _pack(folder: Path) -> None:
-    """Compress the windows' traces, and cut tables that a killed child left open."""
+    """Compress the windows' traces, and trim tables that a killed child left open."""
     for trace in folder.glob("*.pt.trace.json"):
         part = trace.with_suffix(".json.gz.part")
         try:
@@ -222,7 +222,7 @@ def _pack(folder: Path) -> None:
 
 
 def kernel_oom_kills() -> int:
-    """How often the kernel has killed a process of this container for memory, as far as told."""
+    """How often the kernel has killed a process of this container for memory, as far as known."""
     try:
         lines = Path("/sys/fs/cgroup/memory.events").read_text().splitlines()
     except OSError:
@@ -231,7 +231,7 @@ def kernel_oom_kills() -> int:
 
 
 def refuse_nested() -> None:
-    """Raise UsageError where this process is observed already."""
+    """Raise UsageError if this process is already observed."""
     from stepscope.probe import observer
 
     if observer.current is not None:
@@ -239,8 +239,8 @@ def refuse_nested() -> None:
 
 
 class InProcessRun:
-    """A run whose child is the process it is made in, `program` what it is called. After
-    `options.steps` a StopProgram is raised at every step: nothing here ends the process."""
+    """A run that observes the current process, named `program`. After `options.steps` every step
+    raises StopProgram: nothing here ends the process."""
 
     def __init__(self, options: ProbeOptions, program: str) -> None:
         from stepscope.hardware.gpus import visible_gpu_index
@@ -280,7 +280,7 @@ class InProcessRun:
         self._sampler.start()
 
     def end(self, error: BaseException | None) -> None:
-        """Take the probe out; the run is complete. `error`: what the block raised, if anything."""
+        """Remove the probe and complete the run. `error`: what the block raised, if anything."""
         self._observer.end(error)
         self._sampler.stop()
         run = self._record.run

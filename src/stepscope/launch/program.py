@@ -35,7 +35,7 @@ class Program:
 
 
 def check_program(program: Program, cwd: Path) -> None:
-    """Raise UsageError for what cannot be started; looks, imports nothing."""
+    """Raise UsageError if the program cannot be started. Only looks; imports nothing."""
     if importlib.util.find_spec("torch") is None:
         raise UsageError(
             f"torch is not installed for {sys.executable}: {sys.executable} -m pip install torch"
@@ -60,7 +60,7 @@ def _check_script(path: Path) -> None:
     if source.startswith(b"PK\x03\x04"):
         return
     try:
-        with warnings.catch_warnings(action="ignore"):  # the program will give them itself
+        with warnings.catch_warnings(action="ignore"):  # the program will show them itself
             compile(source, str(path), "exec", dont_inherit=True)
     except SyntaxError as problem:
         where = f"{path}:{problem.lineno}" if problem.lineno else str(path)
@@ -134,8 +134,8 @@ def _device_option(
 
 
 def child_environment(options: str, variables: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's environment, the variables given, and the probe's way into the child. That way
-    removes itself there."""
+    """This process's environment plus `variables` and the hook that loads the probe in the child,
+    where it removes itself."""
     environ = {**os.environ, **(variables or {})}
     boot = str(Path(__file__).parent / "boot")
     path = environ.get("PYTHONPATH")

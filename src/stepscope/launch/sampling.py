@@ -1,5 +1,5 @@
-"""Sampling from outside while the program runs: the machine's counters in a thread of the parent,
-Python stacks with py-spy from another process.
+"""Sampling from outside while the program runs: machine counters in a thread of the parent, Python
+stacks by py-spy in another process.
 
 The sampler costs 2.5% of one core for ten processes; on a virtual machine with an H200 another 7%,
 mostly the 4 ms it takes to read the energy counter. py-spy does not pause the program, so about one
@@ -34,9 +34,9 @@ _UNKNOWN: Final = dict.fromkeys(SAMPLE_COLUMNS, math.nan)
 
 
 class MachineSampler(threading.Thread):
-    """Writes about ten samples a second of `pid`, its descendants and one GPU until `stop`. It ends
-    when no process is left or the disk is full; `problem` then says what went wrong (None:
-    nothing). `commands` are the descendants seen, pid to short command line."""
+    """Writes about ten samples a second of `pid`, its descendants and one GPU until `stop`, or
+    until no process is left or the disk is full; `problem` then says what went wrong (None:
+    nothing). `commands` maps descendants' pids to short command lines."""
 
     def __init__(
         self, pid: int, path: Path, gpu_index: int | None = None, interval_s: float = INTERVAL_S
@@ -53,13 +53,13 @@ class MachineSampler(threading.Thread):
         self._stopped = threading.Event()
 
     def stop(self) -> None:
-        """Take no more samples and close the table; returns when that is done."""
+        """Stop sampling and close the table; returns when done."""
         self._stopped.set()
         if self.is_alive():
             self.join(_JOIN_S)
 
     def run(self) -> None:
-        """The thread's work; whatever goes wrong becomes `problem`."""
+        """The thread's work; any failure becomes `problem`."""
         try:
             table = Table(self._path, SAMPLE_COLUMNS)
         except OSError as error:
@@ -146,7 +146,7 @@ class PySpy:
                 stdin=subprocess.DEVNULL,
                 stdout=self._said,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for the program, which may go on after it
+                start_new_session=True,  # Ctrl-C is for the program, which may continue after it
             )
             if self._attached():
                 return
@@ -156,7 +156,7 @@ class PySpy:
                 return
 
     def stop(self) -> None:
-        """End the recording and have it written. Never waits longer than some seconds."""
+        """End the recording and let py-spy write it; waits a few seconds at most."""
         process = self._process
         if process is None:
             return
@@ -179,7 +179,7 @@ class PySpy:
         self._close()
 
     def _attached(self) -> bool:
-        """Whether sampling runs; a py-spy that is merely slow to say so counts as running."""
+        """Whether sampling runs; a py-spy that is slow to report it counts as running."""
         assert self._process is not None
         end = time.monotonic() + _ATTACH_S
         while time.monotonic() < end:

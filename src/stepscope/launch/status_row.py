@@ -1,9 +1,9 @@
 """One row at the bottom of a terminal that the program writes to as well.
 
-The rows above are made the terminal's scrolling region, so whatever the program prints, bars and
-cursor movements included, goes on there undisturbed. Our row is drawn in one write that puts the
-cursor back. While someone else has the terminal (a prompt, a full-screen program, another job)
-it is left alone.
+The rows above become the terminal's scrolling region, so the program's output, including bars and
+cursor movements, stays undisturbed there. Our row is drawn in one write that restores the cursor.
+While something else has the terminal (a prompt, a full-screen program, another job) it is left
+alone.
 """
 
 import os
@@ -14,24 +14,24 @@ from typing import IO, Any, Final
 
 _SAVE, _RESTORE = "\x1b7", "\x1b8"
 _WHOLE: Final = f"{_SAVE}\x1b[r{_RESTORE}"  # setting a region moves the cursor
-_MAKE_ROOM: Final = "\x1bD\x1b[A"  # where the cursor is in the last row: scroll by one
+_MAKE_ROOM: Final = "\x1bD\x1b[A"  # if the cursor is in the last row, scroll by one
 _FEWEST_ROWS: Final = 5
 _COOKED: Final = termios.ICANON | termios.ECHO
 
 
 class StatusRow:
-    """The last row of a terminal, while it is ours. To be closed."""
+    """The last row of a terminal, while it is ours. Must be closed."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._fd = stream.fileno()
         self._size: os.terminal_size | None = None
-        """The terminal's, while our row is drawn."""
+        """The terminal's size while our row is drawn."""
         self._stopping: Any = None
         if signal.getsignal(signal.SIGTSTP) == signal.SIG_DFL:
             self._stopping = signal.signal(signal.SIGTSTP, self._stop)
 
     def show(self, text: str) -> None:
-        """Draw the row, where that can be done."""
+        """Draw the row if possible."""
         size = self._usable()
         if size is None:
             self.hide()
@@ -57,7 +57,7 @@ class StatusRow:
             self._stopping = None
 
     def _usable(self) -> os.terminal_size | None:
-        """The terminal's size; None while it is not ours, or too small, or gone."""
+        """The terminal's size; None while it is not ours, too small, or gone."""
         if os.environ.get("TERM", "dumb") == "dumb":
             return None
         try:
@@ -67,20 +67,20 @@ class StatusRow:
             return None
         try:
             foreground = os.tcgetpgrp(self._fd) == os.getpgrp()
-        except OSError:  # no terminal that jobs are controlled from
+        except OSError:  # not a controlling terminal
             foreground = True
         return size if cooked and foreground and size.lines >= _FEWEST_ROWS else None
 
     def _write(self, text: str) -> None:
-        """In one piece, so that nothing of the program's comes between."""
+        """Write in one piece, so that no program output comes between."""
         try:
             os.write(self._fd, text.encode())
         except OSError:
             self._size = None
 
     def _stop(self, number: int, _: FrameType | None) -> None:
-        """Ctrl-Z: the shell gets its terminal back whole."""
+        """Ctrl-Z: give the shell its whole terminal back."""
         self.hide()
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
-        signal.signal(number, self._stop)  # here it goes on
+        signal.signal(number, self._stop)  # continues here after fg

@@ -1,4 +1,4 @@
-"""Whole studies of one model. `STUDIES` is the one list of them."""
+"""In-depth studies of one model, listed in `STUDIES`."""
 
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +13,7 @@ STUDIES: Final = {
     "cpu-gpu": "stepscope.bench.studies.cpu_gpu",
     "memory": "stepscope.bench.studies.memory",
 }
-"""The module of each; its `run` makes the study."""
+"""Each study's module; its `run` makes the study."""
 
 
 def run_study(request: "BenchRequest", folder: Path, tell: "Tell") -> "CpuGpuStudy | MemoryStudy":

@@ -22,12 +22,12 @@ from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.timeline import Timeline
 from stepscope.workloads.measure.record import MeasureNote, TrainMeasured
 
-FIRST: Final = 10  # losses of how many first steps are compared
+FIRST: Final = 10  # first steps whose losses are compared
 WITHIN: Final = 0.01
 
 
 def loss_curves(ours: TrainMeasured, theirs: TrainMeasured) -> results.Curves:
-    """Losses and scores by step, of both; steps that only one has are left out."""
+    """Losses and scores by step, for steps that both have."""
     a, b = dict(ours.losses), dict(theirs.losses)
     losses = tuple(
         results.LossPoint(step, a[step], b[step]) for step in sorted(a.keys() & b.keys())
@@ -44,7 +44,7 @@ def loss_curves(ours: TrainMeasured, theirs: TrainMeasured) -> results.Curves:
 
 
 def losses_agree(ours: TrainMeasured, theirs: TrainMeasured) -> results.Agreement:
-    """How far two trainings differ; None where not known."""
+    """How far two trainings differ; None if unknown."""
     first = loss_curves(ours, theirs).losses[:FIRST]
     loss = _relative(ours.final_loss, theirs.final_loss)
     score = _minus(ours.final_score, theirs.final_score)
@@ -70,11 +70,11 @@ def _relative(a: float | None, b: float | None) -> float | None:
 
 _STEPS, _FIRST, _RECORDED = 14, 8, 4
 _WHOLE: Final = ("epochs", "steps", "seconds", "target_score")
-"""Settings that say how long a training is; further processes measure speed alone."""
+"""Settings for a training's length; further processes measure only speed."""
 
 
 def _record_window(point: Point, folder: Path, timeout_s: float | None) -> Timeline | str:
-    """The timeline of four steps after a short warm-up; where there is none, why."""
+    """The timeline of four steps after a short warm-up, or why there is none."""
     from stepscope.launch.program import Program
     from stepscope.trace.kineto.read import read_kineto
 
@@ -94,8 +94,8 @@ def _record_window(point: Point, folder: Path, timeout_s: float | None) -> Timel
 
 
 def shortened(point: Point) -> Point:
-    """The same for a few steps, on samples that are on the device already where that can be:
-    what a loader does is not what operators do."""
+    """The same point for a few steps, with samples already on the device if possible: a loader's
+    work is not the operators'."""
     settings: dict[str, Any] = {k: v for k, v in point.settings.items() if k not in _WHOLE}
     settings["steps"] = _STEPS
     if settings.get("data", "synthetic") == "synthetic":
@@ -173,7 +173,7 @@ def run(
 def _measured(
     points: Sequence[Point], rounds: int, kept: StudyMeasurements, tell: Tell
 ) -> tuple[list[ProcessRecord], list[ProcessRecord]]:
-    """The trainings, the faster device first, then further processes for speed, taking turns."""
+    """The trainings, faster device first, then further processes for speed, alternating."""
     found: tuple[list[ProcessRecord], list[ProcessRecord]] = ([], [])
     for which in (1, 0):
         tell(f"training on {points[which].device}")
@@ -189,7 +189,7 @@ def _measured(
 
 
 def _training(records: Records) -> TrainMeasured:
-    """What the first process measured; nothing where it failed."""
+    """What the first process measured; empty if it failed."""
     measured = records[0].measured
     return measured if isinstance(measured, TrainMeasured) else TrainMeasured()
 
@@ -226,7 +226,7 @@ def _minus(ours: float | None, theirs: float | None) -> float | None:
 
 
 def _notes(records: Sequence[Records]) -> tuple[str, ...]:
-    """What a reader should know: fixes that did not apply, processes that did not count."""
+    """Notes for the reader: fixes that did not apply, processes left out."""
     found = []
     for several in records:
         for number, record in enumerate(several, start=1):

@@ -1,5 +1,5 @@
-"""What a study asks of a request, and its measurements, each made once and found again when the
-study resumes."""
+"""What a study takes from a request, and its measurements, each made once and reused when the study
+resumes."""
 
 import hashlib
 from pathlib import Path
@@ -42,7 +42,7 @@ _RECORD = "record.json"
 
 
 class StudyMeasurements:
-    """Measures points in processes of their own below `folder`."""
+    """Measures points in separate processes below `folder`."""
 
     def __init__(self, folder: Path, measure: Measure, timeout_s: float | None) -> None:
         self._folder = folder / "study"
@@ -56,7 +56,7 @@ class StudyMeasurements:
             known = decode((place / _RECORD).read_bytes(), type=ProcessRecord)
             if known.key == point.key():
                 return known
-        except (OSError, ValueError):  # not measured yet, or not whole
+        except (OSError, ValueError):  # not measured yet, or incomplete
             pass
         record = self._measure(point, place, self._timeout_s)
         place.mkdir(parents=True, exist_ok=True)

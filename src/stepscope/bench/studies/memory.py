@@ -1,4 +1,4 @@
-"""What each technique saves of a model's memory, and how large a batch it makes room for."""
+"""How much of a model's memory each technique saves, and how large a batch it allows."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ PARTS: Final = 4  # batches that accumulation splits one into
 
 @dataclass(frozen=True, slots=True)
 class Technique:
-    """`accumulate` batches make one step of the optimizer: 1 where nothing is accumulated."""
+    """A way to save memory; `accumulate` batches make one optimizer step (1: no accumulation)."""
 
     name: str
     fixes: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ SINGLE: Final = (
 
 
 def _accumulation(fixes: Iterable[str]) -> int:
-    """How many batches some fixes put into one step."""
+    """How many batches these fixes put into one step."""
     from stepscope.fixes.registry import fix_named
 
     split = (text.partition("=") for text in fixes)
@@ -46,8 +46,8 @@ def _accumulation(fixes: Iterable[str]) -> int:
 
 
 def all_together(applied: Sequence[Technique]) -> Technique | None:
-    """All that applied, at once, less those that conflict with an earlier one; None for fewer
-    than two."""
+    """All applied techniques at once, without those that conflict with an earlier one; None for
+    fewer than two."""
     from stepscope.fixes.registry import parse_fixes
 
     chosen: list[Technique] = []
@@ -64,13 +64,13 @@ def all_together(applied: Sequence[Technique]) -> Technique | None:
     return Technique("all together", ordered_fixes(fixes), _accumulation(fixes))
 
 
-_PRECISION: Final = 16  # the answer is known to one part in so many
+_PRECISION: Final = 16  # the answer is exact to one part in this many
 
 
 @dataclass(slots=True)
 class LargestBatch:
-    """`batch` is the largest that worked, None if none did; `too_large` the smallest that did not.
-    `bound` says what ended the search."""
+    """`batch` is the largest that worked, None if none did; `too_large` the smallest that did not;
+    `bound` is what ended the search."""
 
     batch: int | None = None
     too_large: int | None = None
@@ -83,8 +83,8 @@ def largest_batch(
     start: int, limit: int, seconds: float, attempt: Callable[[int], BatchTry], step: int = 1
 ) -> LargestBatch:
     """Search from `start` up (down if even that is too much), in multiples of `step`. `limit` is
-    the largest batch to try; no try begins that would end after so many seconds, going by how the
-    last one grew. A try that ends otherwise than by memory ends the search."""
+    the largest batch to try; no try starts that should end after `seconds`, judged by how the last
+    one grew. A try that fails for other reasons than memory ends the search."""
     found, left_s = LargestBatch(), seconds
 
     def rounded(batch: int) -> int:
@@ -125,18 +125,18 @@ def largest_batch(
     return found
 
 
-_STEPS: Final = 8  # of a try: by the third step the optimizer's state is there too
+_STEPS: Final = 8  # of a try: by the third step the optimizer's state is allocated
 _FINE: Final = 16
 
 
 @dataclass(slots=True)
 class _TechniqueRows:
-    """Measures techniques on one device; every try is a process of its own."""
+    """Measures techniques on one device; every try is a separate process."""
 
     about: StudySubject
     device: str
     limit: int
-    seconds: float  # for the search of one technique
+    seconds: float  # seconds for the search of one technique
     kept: StudyMeasurements
     tell: Tell
     device_name: str | None = None
@@ -161,7 +161,7 @@ class _TechniqueRows:
         peak = max(_peak_bytes(one) or 0 for one in (first, steady))
         row = self._with_largest(technique, plain)
         if not worked and row.largest_batch:
-            # Memory may have run out before the fixes had their turn: a batch that fits tells.
+            # Memory may have run out before the fixes took effect: a batch that fits shows it.
             refused = _refused(self._steady(technique, row.largest_batch), technique.fixes)
             if refused is not None:
                 return replace(plain, why=refused)
@@ -189,7 +189,7 @@ class _TechniqueRows:
             rate = _rate(steady)
             if steady.status is not PointStatus.OUT_OF_MEMORY:
                 break
-            # What a few steps had room for, many had not.
+            # It fitted for a few steps but not for many.
             less = (most - max(parts, most // _FINE)) // parts * parts
             most, too_large, bound = less or None, most, SearchBound.MEMORY
         return replace(
@@ -208,12 +208,12 @@ class _TechniqueRows:
         return self.kept(self._point(technique, batch, steps=_STEPS))
 
     def _steady(self, technique: Technique, batch: int) -> ProcessRecord:
-        """As many steps as it takes to know the throughput."""
+        """Enough steps to know the throughput."""
         self.tell(f"{technique.name}: throughput at batch {batch:,}")
         return self.kept(self._point(technique, batch))
 
     def _point(self, technique: Technique, batch: int, **more: Any) -> Point:
-        """Where it was not said otherwise the samples are one batch that is on the device."""
+        """The point of a batch; by default its samples are one batch on the device."""
         micro = batch // technique.accumulate
         own = {"data": "resident", "test_samples": min(micro, 64), "samples": micro}
         settings = {**own, **self.about.settings, **more}
@@ -235,7 +235,7 @@ def _rate(record: ProcessRecord) -> float | None:
 
 
 def _refused(record: ProcessRecord, fixes: Sequence[str]) -> str | None:
-    """Why none of the fixes applied; None if one did, if there are none, or if it failed."""
+    """Why no fix applied; None if one did, if there are none, or if the process failed."""
     reports = record.fixes if fixes and record.status is PointStatus.OK else ()
     if not reports or any(fix.state == "applied" for fix in reports):
         return None
@@ -253,8 +253,8 @@ def run(
     measure: Measure = measure_point.measure,
     seconds: float = 180.0,
 ) -> MemoryStudy:
-    """A row for each technique, all that apply together last. Raises UsageError for a request it
-    cannot answer."""
+    """A row for each technique; the last is all that apply together. Raises UsageError for a
+    request it cannot answer."""
     about = study_subject(request)
     if len(request.devices) != 1:
         raise UsageError("--study memory takes one device: --device cuda")
@@ -269,7 +269,7 @@ def run(
     kept = StudyMeasurements(folder, measure, request.timeout_s)
     bench = _TechniqueRows(about, device, limit, seconds, kept, tell)
     known = {technique.fixes for technique in (_BASE, *SINGLE)}
-    asked = [  # what `--fix` names besides, under its own name
+    asked = [  # further fixes from `--fix`, under their own names
         Technique(variant.label, variant.fixes, _accumulation(variant.fixes))
         for variant in request.variants
         if variant.fixes not in known

@@ -1,5 +1,5 @@
-"""The time of a recorded step by kind of operator, on two devices beside each other, and why one
-kind gains more than another."""
+"""The time of a recorded step by kind of operator, on two devices, and why one kind gains more than
+another."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ _LOADER: Final = "enumerate(DataLoader)"
 
 @dataclass(frozen=True, slots=True)
 class KindTime:
-    """Of one step: time, and how many kernels (on the CPU: operators) it took."""
+    """Time per step, and the number of kernels (on the CPU: operators)."""
 
     ms: float
     calls: float
@@ -36,7 +36,7 @@ class KindTime:
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """A step by kind; kinds without time are left out."""
+    """A step's time by kind, without kinds that took none."""
 
     steps: int
     on_device: bool
@@ -49,7 +49,7 @@ class StepTimes:
 
 
 def step_times(timeline: Timeline) -> StepTimes:
-    """The recorded steps' work: kernels where there are any, else the operators' own time."""
+    """The recorded steps' work: kernels if there are any, else operators' self time."""
     found = find_steps(timeline)
     start, end = found.steps[0].start_ns, found.steps[-1].end_ns
     host, device = timeline.host, timeline.device
@@ -57,7 +57,7 @@ def step_times(timeline: Timeline) -> StepTimes:
     if len(device):
         chosen = np.flatnonzero(launched_within(timeline, start, end))
         durations = device.duration[chosen]
-        # By the operator that launched it, else by its name.
+        # By the operator that launched it, else by its own name.
         which = [
             (kinds[launch] if launch != NOTHING else None)
             or _folded(categorise(timeline.name_of(name)))
@@ -82,9 +82,9 @@ def step_times(timeline: Timeline) -> StepTimes:
 
 
 def _host_kinds(timeline: Timeline) -> list[str | None]:
-    """For each host event what it is part of: the outermost operator that has a kind decides. What
-    autograd runs belongs with the operator whose backward it is, so that a gate of an LSTM counts
-    as recurrent in both directions. None where no operator around it has a kind."""
+    """The kind of each host event: that of the outermost operator with a kind. What autograd runs
+    belongs to the operator whose backward it is, so that an LSTM's gate counts as recurrent in both
+    directions. None if no operator around it has a kind."""
     host = timeline.host
     operators = is_operator(timeline).tolist()
     found: list[str | None] = []
@@ -113,27 +113,26 @@ def _host_kinds(timeline: Timeline) -> list[str | None]:
 
 @cache
 def _named(operator: str) -> str | None:
-    """The kind an operator's name gives away; None where it does not."""
+    """The kind an operator's name implies, or None."""
     category = categorise("", operator)
     return None if category in _OTHER else _folded(category)
 
 
 def _folded(category: str) -> str:
-    """What is bound by memory counts as pointwise; what none can tell as other."""
+    """Maps categories to kinds: memory-bound work counts as pointwise, unknown work as other."""
     if category in _KINDS:
         return category
     return "other" if category in _OTHER else "pointwise"
 
 
-_Ceilings = Mapping[str, float]  # measured ceilings by name, as in `hardware.ceilings`
+_Ceilings = Mapping[str, float]  # measured ceilings by name, as in `hardware.ceiling_cache`
 
-_LATENCY_US: Final = 10.0  # kernels shorter than this spend much of it on starting and ending
+_LATENCY_US: Final = 10.0  # shorter kernels spend much of their time starting and ending
 _REACHED: Final = 0.5
 
 
 class Explanation(Struct, frozen=True):
-    """What bounds a kind of operators, and the speedup that is possible by the ceilings (None: not
-    known)."""
+    """What bounds a kind of operators, and the speedup the ceilings allow (None: unknown)."""
 
     bound: str | None
     possible: float | None
@@ -148,7 +147,7 @@ def explain(
     ceilings: tuple[_Ceilings, _Ceilings],
     arithmetic: tuple[str, str],
 ) -> Explanation:
-    """Why a kind gains what it does."""
+    """Explains a kind's speedup."""
     kernel_us = gpu.ms * 1e3 / gpu.calls if gpu and gpu.calls else None
     small = ""
     if gpu and kernel_us is not None and kernel_us < _LATENCY_US:
@@ -176,7 +175,8 @@ def explain(
 
 
 def arithmetic_of(kind: str, fastest: str, fixes: tuple[str, ...]) -> str:
-    """What a kind computes in: PyTorch allows TF32 in convolutions, in products only if asked."""
+    """The arithmetic of a kind: PyTorch allows TF32 in convolutions by default, in products only on
+    request."""
     asked = any(fix in ("tf32", "tf32=on") for fix in fixes)
     if fastest == "tf32" and kind in ("matmul", "attention") and not asked:
         return "fp32"
@@ -189,7 +189,7 @@ def operator_rows(
     fastest: tuple[str, str],
     fixes: tuple[str, ...],
 ) -> list[OperatorRow]:
-    """The kinds that took time on either, those that took most of the CPU's first."""
+    """The kinds that took time on either device, largest CPU time first."""
     ours, theirs = times
     rows = []
     for kind in _KINDS:

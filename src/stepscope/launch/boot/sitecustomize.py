@@ -1,6 +1,6 @@
-"""Found by the child's interpreter before the program starts; hands over to the probe. It takes
-itself out of the way first: sys.path and the environment are what they would be under plain Python,
-and a sitecustomize of the user's own still runs."""
+"""Found by the child's interpreter before the program starts; hands over to the probe. It first
+removes itself: sys.path and the environment are as under plain Python, and the user's own
+sitecustomize still runs."""
 
 import os
 import sys
@@ -32,5 +32,5 @@ if _options is not None:
 
     start_probe(_options)
 if vars(sys.modules["sitecustomize"]) is globals():
-    # site.py takes this for "there is none", and the import system forgets this module.
+    # site.py ignores this error, and the import system drops this module.
     raise ImportError("there is no sitecustomize", name="sitecustomize")

@@ -1,4 +1,4 @@
-"""What is known of a program before its batch size is changed, and what memory says."""
+"""What a program shows before its batch size changes, and memory by batch size."""
 
 import pytest
 
@@ -43,8 +43,8 @@ def test_with_accumulated_gradients_the_shuffling_loader_feeds_the_steps():
 @pytest.mark.parametrize(
     ("loaders", "words"),
     [
-        ([], "no DataLoader of the program forms batches"),
-        ([loader(None)], "no DataLoader of the program forms batches"),
+        ([], "no DataLoader in the program forms batches"),
+        ([loader(None)], "no DataLoader in the program forms batches"),
         ([loader(1)], "single samples"),
     ],
 )
