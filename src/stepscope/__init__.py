@@ -24,7 +24,7 @@ def __getattr__(name: str) -> Any:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """`%load_ext stepscope`: gives a notebook the cell magic `%%stepscope`."""
+    """`%load_ext stepscope`: adds the cell magic `%%stepscope` to a notebook."""
     from stepscope.magic import register
 
     register(shell)

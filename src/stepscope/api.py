@@ -1,4 +1,4 @@
-"""What `import stepscope` offers a program or notebook."""
+"""The API of `import stepscope` for programs and notebooks."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ def step() -> None:
 
 
 class Observed:
-    """A run made by `observe`; it shows itself once its block has ended."""
+    """A run made by `observe`, displayed once its block has ended."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -30,23 +30,25 @@ class Observed:
 
     @property
     def document(self) -> dict[str, object] | None:
-        """What `stepscope show --json` prints; None while the run is under way."""
+        """What `stepscope show --json` prints; None while the run is in progress."""
         return self.result.document if self.ended else None
 
     @cached_property
     def result(self) -> "Result":
-        """The run as `load` gives it. Raises UsageError while it is under way."""
+        """The run as `load` returns it. Raises UsageError while it is in progress."""
         from stepscope.record.errors import UsageError
 
         if not self.ended:
-            raise UsageError("the run is still under way: ask after the with block")
+            raise UsageError("the run is still in progress: read it after the with block")
         return load(self.folder)
 
     def __repr__(self) -> str:
-        return repr(self.result) if self.ended else f"<stepscope run {self.folder.name}, under way>"
+        return (
+            repr(self.result) if self.ended else f"<stepscope run {self.folder.name}, in progress>"
+        )
 
     def _repr_html_(self) -> str | None:
-        """None while it is under way: then the text is shown."""
+        """None while in progress: then the text is shown."""
         return self.result._repr_html_() if self.ended else None
 
 
@@ -61,7 +63,7 @@ def observe(
 ) -> Iterator[Observed]:
     """Observe the code inside the `with`, as `stepscope run` observes a program.
 
-    For notebooks and code that `stepscope run` cannot start. Yields the run, which shows itself
+    For notebooks and code that `stepscope run` cannot start. Yields the run, which is displayed
     once the block has ended. `steps` stops the block after that many; `program` names the run.
     """
     import torch  # noqa: F401

@@ -23,7 +23,8 @@ def register(shell: Any) -> None:
 
 
 def _observed(shell: Any, line: str, cell: str) -> Any:
-    """The value of the cell's last expression; what the cell raises comes through."""
+    """Run the cell observed; returns the value of its last expression, and propagates its
+    exceptions."""
     from IPython.core.error import UsageError as Complaint
 
     __tracebackhide__ = True
@@ -52,9 +53,9 @@ def _observed(shell: Any, line: str, cell: str) -> Any:
 
 
 def _compiled(shell: Any, first: str, cell: str, name: str) -> tuple[CodeType, CodeType | None]:
-    """The cell's code, and its last line's where that is an expression.
+    """The cell's code and, separately, its last expression.
 
-    Lines count from the magic's own, as the notebook shows them.
+    Line numbers start at the magic's line, as the notebook shows them.
     """
     source = shell.transform_cell(cell)
     tree = ast.increment_lineno(shell.transform_ast(ast.parse(source, name)), 1)
@@ -68,7 +69,7 @@ def _compiled(shell: Any, first: str, cell: str, name: str) -> tuple[CodeType, C
 
 
 def _display_result(shell: Any, asked: Namespace, observed: Observed) -> None:
-    """Store the result under the name asked for, and show its report."""
+    """Store the result under the requested name, and show its report."""
     from IPython.display import display
 
     result = observed.result
@@ -78,7 +79,7 @@ def _display_result(shell: Any, asked: Namespace, observed: Observed) -> None:
         return
     try:
         display(result.report())
-    except StepscopeError as problem:  # no chart library: print the screen instead
+    except StepscopeError as problem:  # without plotly: print the screen instead
         print(f"{result!r}\n\nstepscope: {problem}")
 
 
@@ -88,7 +89,7 @@ class _Parser(ArgumentParser):
 
 
 def _parser() -> ArgumentParser:
-    parser = _Parser(prog="%%stepscope", description="Run the cell observed.", add_help=False)
+    parser = _Parser(prog="%%stepscope", description="Observe the cell as it runs.", add_help=False)
     add = parser.add_argument
     add("--window", type=_count, default=6, help="steps to record at kernel level (6)")
     add("--steps", type=_count, help="stop the cell after this many steps")

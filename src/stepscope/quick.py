@@ -40,7 +40,8 @@ _LABEL = 17
 
 
 class QuickProfile:
-    """A profile and a batch size search; `batch` is None, with a `problem`, where that failed."""
+    """A profile and a batch size search; `batch` is None, with a `problem`, if the search
+    failed."""
 
     def __init__(
         self, title: str, run: Result, batch: BatchSizes | None, problem: str | None = None
@@ -59,7 +60,7 @@ class QuickProfile:
 
     @property
     def peak_samples_per_s(self) -> float | None:
-        """Of the fastest batch size tried, else of the profile."""
+        """Throughput of the fastest batch size tried, else of the profile."""
         row = self._fastest()
         return row.samples_per_s if row else self._summary.steps.samples_per_s
 
@@ -71,7 +72,7 @@ class QuickProfile:
 
     @property
     def bottlenecks(self) -> list[str]:
-        """What slows the step down, largest first, with what a fix would save."""
+        """What slows the step, largest first, with what a fix would save."""
         document = self.run.subject.document
         mean = document["steps"]["mean_ms"]
         told = [(one["title"], gain_text(one, mean)) for one in document["findings"]]
@@ -138,7 +139,7 @@ class QuickProfile:
 _PROGRAM = "stepscope.workloads.train"
 _DATA = ("cifar10", "synthetic")
 _ENDLESS = ("--epochs", "100000", "--score-every", "1000000000")
-"""Trials of batch sizes stop by themselves, whatever the epoch."""
+"""Epochs for batch size trials, which stop by themselves."""
 
 
 def run_quick_profile(
@@ -201,7 +202,7 @@ def _check(name: str, value: int) -> None:
 
 
 def _profile(arguments: tuple[str, ...], folder: Path) -> None:
-    """Observe the training. Raises StepscopeError with its last line of output where it fails."""
+    """Observe the training. Raises StepscopeError with its last line of output if it fails."""
     folder.mkdir()
     program = Program(_PROGRAM, arguments, module=True)
     check_program(program, Path.cwd())
@@ -226,7 +227,7 @@ def _search(
 
     with tempfile.TemporaryDirectory(prefix="stepscope-") as nothing:
         program = Program(_PROGRAM, arguments, module=True)
-        session = BatchFinder(program, folder, Path(nothing), unguarded=True)  # of our own
+        session = BatchFinder(program, folder, Path(nothing), unguarded=True)  # our own program
         result, interrupted = session.run(wanted, tell)
     if interrupted:
         raise KeyboardInterrupt

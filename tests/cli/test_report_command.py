@@ -106,7 +106,7 @@ def test_a_log_for_tensorboard_is_not_mixed_with_another(tune, tmp_path, capsys)
     assert len(list((tmp_path / "tb").iterdir())) == 1
     assert not (tune / "tune-1.html").exists()
     assert report("tune-1", "--tensorboard", "tb") == 2
-    assert "has a log already" in capsys.readouterr().err
+    assert "already has a log" in capsys.readouterr().err
 
 
 def test_open_shows_the_page(tune, monkeypatch):

@@ -193,9 +193,9 @@ def test_an_observed_run_is_under_way_until_it_is_over(tmp_path):
     from stepscope.api import Observed
 
     observed = Observed(tmp_path)
-    assert "under way" in repr(observed)
+    assert "in progress" in repr(observed)
     assert observed._repr_html_() is None
-    with pytest.raises(UsageError, match="under way"):
+    with pytest.raises(UsageError, match="in progress"):
         _ = observed.result
 
 

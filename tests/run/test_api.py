@@ -29,7 +29,7 @@ def said(once: "Once") -> dict[str, Any]:
 def test_a_part_of_a_process_can_be_observed(said: dict[str, Any]) -> None:
     assert said["first steps"] == 4
     assert said["first losses"] == said["first"]
-    assert "under way" in said["during"]
+    assert "in progress" in said["during"]
     assert "4 steps" in said["shown"]
 
 

@@ -1,4 +1,4 @@
-"""`stepscope analyze`: what a trace recorded anywhere tells."""
+"""`stepscope analyze`: read a trace from any profiler."""
 
 import json
 import sys
@@ -14,9 +14,9 @@ _FILE = click.Path(path_type=Path)
 @click.command()
 @click.argument("traces", nargs=-1, required=True, type=_FILE)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-@click.option("--all", "everything", is_flag=True, help="Every finding, and all there is.")
-@click.option("--ncu", type=_FILE, help="Counters of Nsight Compute to use.")
-@click.option("--export", "target", type=_FILE, help="Events as .parquet/.arrow.")
+@click.option("--all", "everything", is_flag=True, help="Print every finding and every table.")
+@click.option("--ncu", type=_FILE, help="Counters from Nsight Compute.")
+@click.option("--export", "target", type=_FILE, help="Write events as .parquet/.arrow.")
 @click.option("--force", is_flag=True, help="Replace the file named by --export.")
 def analyze(
     traces: tuple[Path, ...],

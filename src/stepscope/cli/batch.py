@@ -20,7 +20,7 @@ _ABOVE_0 = click.FloatRange(0, min_open=True)
 
 
 def _show(display: Progress, batch: int | None, got: "SizeMeasurement | None") -> None:
-    """A size that is being measured, or was."""
+    """Show a size as its measurement starts and ends."""
     if got is not None:
         if got.ok:
             rate = 1e3 * len(got.sample_ms) / sum(got.sample_ms)
@@ -56,17 +56,21 @@ class Share(click.ParamType[float]):
 @click.option("--max", "largest", type=click.IntRange(2, 999_999), help="Largest size to try.")
 @click.option("--min", "smallest", type=_SIZE, help="Smallest size [its own].")
 @click.option("--headroom", type=Share(), default="10%", help="Memory to keep free [10%].")
-@click.option("--within", type=Share(), default="5%", help="How near to the best throughput [5%].")
 @click.option(
-    "--fix", "fixes", multiple=True, metavar="NAME[=VALUE]", help="Applied at every size."
+    "--within", type=Share(), default="5%", help="Allowed loss from the best throughput [5%]."
+)
+@click.option(
+    "--fix", "fixes", multiple=True, metavar="NAME[=VALUE]", help="Apply a fix at every size."
 )
 @click.option("--steps", type=click.IntRange(16), help="Steps per trial [by the program's speed].")
 @click.option(
     "--seconds", type=_ABOVE_0, default=2.0, help="Seconds of steady steps per trial [2]."
 )
-@click.option("--budget", default="10m", metavar="TIME", help="For all trials: 90s, 10m [10m].")
+@click.option(
+    "--budget", default="10m", metavar="TIME", help="Time for all trials: 90s, 10m [10m]."
+)
 @click.option("--allow-writes", is_flag=True, help="Let the program write outside its folder.")
-@click.option("--unguarded", is_flag=True, help="Run also where nothing can protect your files.")
+@click.option("--unguarded", is_flag=True, help="Run even if nothing can protect your files.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder [.stepscope/batch-<id>].")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--quiet", is_flag=True, help="No progress.")

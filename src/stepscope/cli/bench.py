@@ -43,19 +43,19 @@ _SETTINGS = (
     ("--resize", _COUNT, "Size of the stored images, in pixels."),
     ("--disk-mb-s", _ABOVE_0, "Read samples from files at this rate."),
     ("--threads", _COUNT, "CPU threads per operation."),
-    ("--memory-limit-gib", _ABOVE_0, "Fail with out of memory above this."),
+    ("--memory-limit-gib", _ABOVE_0, "Report out of memory above this."),
 )
 
 
 def _add_settings(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add them to a command; the measuring program has the defaults."""
+    """Add the settings to a command; the measuring program holds their defaults."""
     for name, kind, words in reversed(_SETTINGS):
         command = click.option(name, type=kind, help=words)(command)
     return command
 
 
 def _print_list(as_json: bool) -> None:
-    """A table, or a JSON list."""
+    """Print the built-in models as a table or a JSON list."""
     from stepscope.workloads.catalogue import WORKLOADS
 
     every = list(WORKLOADS.values())
@@ -107,16 +107,18 @@ class Bench(session.BenchCommand):
 
 @click.command(cls=Bench)
 @click.argument("models", nargs=-1, metavar="MODEL…")
-@click.option("--list", "listed", is_flag=True, help="The built-in models.")
+@click.option("--list", "listed", is_flag=True, help="List the built-in models.")
 @click.option("--mode", metavar="M,…", help="train, infer, generate [train].")
 @click.option("--batch", metavar="N,…", help="Batch sizes [each model's own].")
 @click.option("--device", metavar="D,…", help="cpu, cuda [the GPU if there is one].")
 @click.option("--fix", "fixes", multiple=True, metavar="F,…", help="A variant; none for no fix.")
-@click.option("--ablate", metavar="F,F,…", help="Each fix alone, added one by one, left out.")
+@click.option("--ablate", metavar="F,F,…", help="Each fix alone, added in turn, left out.")
 @click.option("--study", type=click.Choice(tuple(STUDIES)), help="Study one model in depth.")
 @click.option("--rounds", type=click.IntRange(1), default=3, help="Processes per point [3].")
 @_add_settings
-@click.option("--price-per-hour", type=click.FloatRange(0), help="Of the machine, any currency.")
+@click.option(
+    "--price-per-hour", type=click.FloatRange(0), help="Machine's price, in any currency."
+)
 @click.option("--carbon-intensity", type=click.FloatRange(0), help="Grams of CO2 per kWh.")
 @click.option("--timeout", type=_ABOVE_0, default=1800.0, help="Seconds per process [1800].")
 @session.output_options("--out", "--force", "--json", "--csv", "--markdown")
@@ -171,7 +173,7 @@ def bench(
 
 
 def _measured(request: "BenchRequest", out: Path | None, force: bool) -> "BenchResult":
-    """The result of a grid or study, also kept in its folder."""
+    """Run a grid or study and keep its result in its folder."""
     from stepscope.bench.machine import matmul_ceilings
     from stepscope.bench.run import run_grid
     from stepscope.bench.studies import run_study

@@ -1,4 +1,4 @@
-"""What benchmarks share: output options, progress, how they are interrupted and resumed."""
+"""What benchmarks share: output options, progress, interrupting and resuming."""
 
 import shlex
 import signal
@@ -34,7 +34,7 @@ _OUTPUT: dict[str, dict[str, Any]] = {
 
 
 class BenchCommand(click.Command):
-    """Keeps its arguments, to say how it can be repeated or resumed."""
+    """Keeps its arguments, to print the command that repeats or resumes it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         name = [] if self.name == "bench" else [str(self.name)]
@@ -55,7 +55,7 @@ def output_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., 
 
 
 def command_line() -> str:
-    """The command as it can be shown: secrets in it are masked."""
+    """The command line for display, with secrets masked."""
     from stepscope.record.privacy import masked_arguments
 
     arguments = click.get_current_context().meta[_ARGUMENTS]
@@ -72,10 +72,10 @@ _HEARD = (signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def open_session(request: "BenchRequest", out: Path | None, force: bool) -> "Iterator[BenchFolder]":
-    """The folder of a benchmark, for as long as it takes to fill it.
+    """Open the folder of a benchmark while it runs.
 
-    Ctrl-C, SIGTERM and SIGHUP end it alike: exit code 130 after one line. What was ignored before,
-    as under nohup, stays ignored.
+    Ctrl-C, SIGTERM and SIGHUP all end it with one line and exit code 130. Signals ignored before,
+    as under nohup, stay ignored.
     """
     from stepscope.bench.run import open_bench_folder
     from stepscope.bench.summary import made_with
@@ -99,7 +99,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def _resume_message(results: "BenchFolder") -> str:
-    """The same command line, into the same folder and without replacing it."""
+    """The command that resumes: the same one, into the same folder, without --force."""
     folder, here = results.folder, Path.cwd()
     shown = folder.relative_to(here) if folder.is_relative_to(here) else folder
     from stepscope.record.privacy import masked_arguments
@@ -128,7 +128,7 @@ def grid_point_name(point: "Point") -> str:
 def grid_progress(
     results: "BenchFolder", name: "Callable[[Point], str]" = grid_point_name
 ) -> "Iterator[Callable[[GridProgress], None]]":
-    """Shows each measurement as it starts and ends; `name` says which point that is."""
+    """Show each measurement as it starts and ends; `name` labels its point."""
     from stepscope.cli.progress import progress, time_left
 
     if results.records:

@@ -1,4 +1,5 @@
-"""`stepscope compare`: one result against another, with a verdict, files and an exit code."""
+"""`stepscope compare`: is one result faster than another? Prints a verdict, writes files, sets an
+exit code."""
 
 import json
 import sys
@@ -30,7 +31,7 @@ def check_files(files: Sequence[Path], force: bool) -> None:
 
 
 def write_files(comparison: "Comparison", files: Sequence[Path]) -> None:
-    """Raises UsageError for what cannot be written, MissingExtra where charts need a package."""
+    """Raises UsageError if a file cannot be written, MissingExtra if charts need a package."""
     for path in files:
         try:
             path.write_bytes(_text(comparison, path.suffix).encode("utf-8", "replace"))
@@ -76,10 +77,12 @@ def _repeated(words: list[str]) -> list[str]:
 @click.command(cls=_Listing)
 @click.argument("results", nargs=-1, required=True)
 @click.option("--to", "others", multiple=True, metavar="B...", help="The other side: one or more.")
-@click.option("--max-regression", metavar="SHARE", help="Exit code 1 if slower: 5% or 0.05.")
-@click.option("--strict", is_flag=True, help="Exit code 3 where the verdict is UNCLEAR.")
+@click.option("--max-regression", metavar="SHARE", help="Exit 1 if slower by more: 5% or 0.05.")
+@click.option("--strict", is_flag=True, help="Exit code 3 if the verdict is UNCLEAR.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-@click.option("--markdown", type=click.Path(path_type=Path), help="Also write Markdown there.")
+@click.option(
+    "--markdown", type=click.Path(path_type=Path), help="Also write Markdown to this file."
+)
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Write .html or .md; - prints.")
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 def compare(
@@ -94,9 +97,9 @@ def compare(
 ) -> int:
     """Is B faster or slower than A, by how much, and why?
 
-    compare A B, or with several runs per side: compare A1 A2 A3 --to B1 B2 B3. Each is a run
-    folder or id, a folder filled by `run --repeat`, a trace, or the result of a bench or tune. The
-    exit code is 1 where a step is certainly slower than --max-regression allows, 2 for bad usage.
+    compare A B, or with several runs per side: compare A1 A2 A3 --to B1 B2 B3. Each is a run folder
+    or id, a folder filled by `run --repeat`, a trace, or the result of a bench or tune. The exit
+    code is 1 if a step is certainly slower than --max-regression allows, 2 for bad usage.
     """
     import msgspec
 

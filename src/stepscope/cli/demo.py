@@ -12,11 +12,13 @@ _TRIED = "workers,pin,nosync,amp,fused_optimizer"
 
 
 @click.command()
-@click.option("--budget", default=BUDGET, metavar="TIME", help=f"For tune's trials [{BUDGET}].")
+@click.option(
+    "--budget", default=BUDGET, metavar="TIME", help=f"Time for tune's trials [{BUDGET}]."
+)
 def demo(budget: str) -> int:
     """Observe a bundled slow program, tune it, and prove that it still trains the same.
 
-    Works in .stepscope/demo, where the program is copied to: train.py.
+    Works in .stepscope/demo, on a copy of the program: train.py.
     """
     from stepscope import workloads
     from stepscope.cli.run import run

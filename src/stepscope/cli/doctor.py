@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead.")
 @click.option("--refresh", is_flag=True, help="Measure the ceilings again.")
-@click.option("--no-measure", is_flag=True, help="Show only what was measured before.")
+@click.option("--no-measure", is_flag=True, help="Show only what is already measured.")
 def doctor(as_json: bool, refresh: bool, no_measure: bool) -> None:
     """Show what this machine is, what can be measured on it, and how fast it can be."""
     if refresh and no_measure:
@@ -64,7 +64,7 @@ def _document(refresh: bool, no_measure: bool) -> dict[str, Any]:
 
 
 def _measure(device: str, key: str) -> "tuple[DeviceCeilings | None, str | None]":
-    """(what was measured, what went wrong), either of them None."""
+    """(what was measured, what went wrong); one of them is None."""
     from stepscope.hardware.ceiling_cache import save_ceilings
     from stepscope.hardware.ceilings import measure_ceilings
     from stepscope.record.errors import StepscopeError
@@ -83,7 +83,7 @@ def _measure(device: str, key: str) -> "tuple[DeviceCeilings | None, str | None]
 
 
 def _teller(shown: Progress) -> "Listener":
-    """Turns the lines of a measurement into progress."""
+    """A callback that shows a measurement's lines as progress."""
     from stepscope.hardware.ceiling_cache import CEILING_NAMES, format_quantity
     from stepscope.hardware.ceilings import Measured, Plan
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @click.argument("name", required=False)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def fixes(name: str | None, as_json: bool) -> None:
-    """List the fixes for `run --fix`, or show all about the one called NAME."""
+    """List the fixes for `run --fix`, or describe the one called NAME."""
     from stepscope.fixes.registry import all_fixes, fix_named
     from stepscope.report.render.terminal.story import print_story
     from stepscope.report.story.fixes import fix_story, fixes_story

@@ -16,7 +16,7 @@ from stepscope.record.version import __version__
 
 
 def defaults(cwd: Path | None = None) -> dict[str, Any]:
-    """Option defaults per command: `[tool.stepscope.run] window = 4`. Empty when there are none."""
+    """Option defaults per command, as in `[tool.stepscope.run] window = 4`. Empty without any."""
     here = (cwd or Path.cwd()).absolute()
     files = (folder / "pyproject.toml" for folder in (here, *here.parents))
     path = next((file for file in files if file.is_file()), None)
@@ -39,8 +39,8 @@ def defaults(cwd: Path | None = None) -> dict[str, Any]:
 
 COMMANDS = {
     "run": "Observe a program: where does each step's time go?",
-    "show": "Print a run again.",
-    "analyze": "The same for a trace from any profiler.",
+    "show": "Print an earlier run.",
+    "analyze": "Explain a trace from any profiler.",
     "tune": "Find the fixes that help, and prove that losses still match.",
     "fixes": "List the fixes that can be applied at run time.",
     "batch": "Find the best batch size: throughput, memory, the knee.",
@@ -67,7 +67,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command, its defaults taken from pyproject.toml and checked."""
+        """The command, with defaults read from pyproject.toml and checked."""
         name, command, rest = super().resolve_command(ctx, args)
         ctx.default_map = defaults()
         known = {parameter.name for parameter in command.params} if command else set()
@@ -93,7 +93,7 @@ def stepscope() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; never returns."""
-    if sys.stderr is None:  # closed by whoever started us: descriptor 2 must not be a file of ours
+    if sys.stderr is None:  # stderr is closed: none of our files may become descriptor 2
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     try:
         result: Any = stepscope.main(arguments, prog_name="stepscope", standalone_mode=False)
@@ -101,7 +101,7 @@ def main(arguments: list[str] | None = None) -> None:
         fail(str(problem), problem.exit_code)
     except click.ClickException as problem:
         message = problem.format_message()
-        if "\n" in message:  # the whole help, where that is what was asked for
+        if "\n" in message:  # the full help, when the user asked for it
             problem.show()
             sys.exit(problem.exit_code)
         context = getattr(problem, "ctx", None)
@@ -115,11 +115,11 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(result if isinstance(result, int) else 0)
 
 
-_LONGEST = 1000  # characters of an error: it may name what a damaged file holds
+_LONGEST = 1000  # characters of an error: it may quote a damaged file
 
 
 def fail(text: str, exit_code: int) -> None:
-    """One line on stderr, and out."""
+    """Print one line on stderr and exit."""
     from stepscope.report.text import keep_start, one_line
 
     print(f"stepscope: {keep_start(one_line(text), _LONGEST)}", file=sys.stderr)

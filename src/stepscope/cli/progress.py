@@ -12,15 +12,15 @@ from stepscope.report.text import safe
 
 
 class Progress:
-    """What a command tells its user while it works; this one keeps quiet."""
+    """What a command shows while it works; this one shows nothing."""
 
     def update(
         self, label: str, done: int | None = None, total: int | None = None, left: str = ""
     ) -> None:
-        """What is under way. `left`: the time that is left, in words."""
+        """Show the current work; `left` is the remaining time, in words."""
 
     def line(self, text: str) -> None:
-        """Something that is finished: one line, which stays."""
+        """Print a line that stays, for work that is finished."""
 
 
 class _Lines(Progress):
@@ -47,7 +47,7 @@ class _Bar(Progress):
 
 @contextmanager
 def progress(quiet: bool = False, label: str = "starting") -> Iterator[Progress]:
-    """Show how far a command is. Without a total it shows what is under way, and for how long."""
+    """Show how far a command is. Without a total it shows the current work and its elapsed time."""
     if quiet:
         yield Progress()
         return
@@ -70,5 +70,5 @@ def progress(quiet: bool = False, label: str = "starting") -> Iterator[Progress]
 
 
 def time_left(seconds: float | None) -> str:
-    """`3 min 20 s left`; empty where it is not known."""
+    """`3 min 20 s left`; empty if unknown."""
     return "" if seconds is None else f"{format_duration(seconds)} left"

@@ -10,7 +10,7 @@ from stepscope.record.units import format_bytes
 
 
 class _Command(click.Command):
-    """Its help names the formats, those of other packages too."""
+    """Its help lists all formats, including those of other packages."""
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from stepscope.report.render.formats import all_renderers
@@ -23,10 +23,10 @@ class _Command(click.Command):
 @click.command(cls=_Command)
 @click.argument("whats", nargs=-1, metavar="[WHAT]...")
 @click.option("-o", "--out", metavar="FILE", help="Its ending sets the format; - prints.")
-@click.option("--format", "form", metavar="NAME", help="What -o - prints: md, txt, json, csv [md].")
-@click.option("--part", metavar="NAME", help="The one table (.csv) or chart (.png, .svg).")
-@click.option("--tensorboard", type=click.Path(path_type=Path), help="Write a log folder there.")
-@click.option("--open", "opened", is_flag=True, help="Show it in the browser.")
+@click.option("--format", "form", metavar="NAME", help="Format of -o -: md, txt, json, csv [md].")
+@click.option("--part", metavar="NAME", help="Only this table (.csv) or chart (.png, .svg).")
+@click.option("--tensorboard", type=click.Path(path_type=Path), help="Write a log folder here.")
+@click.option("--open", "opened", is_flag=True, help="Open it in the browser.")
 @click.option("--redact", is_flag=True, help="Replace names, paths, arguments and source lines.")
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 def report(

@@ -20,14 +20,18 @@ from stepscope.record.probe_options import ProbeOptions
     "--fix", "fixes", multiple=True, metavar="NAME[=VALUE]", help="Apply a fix (stepscope fixes)."
 )
 @click.option("--python", is_flag=True, help="Sample the host's Python code too (py-spy).")
-@click.option("--memory", is_flag=True, help="Find the lines that own the peak of memory.")
+@click.option("--memory", is_flag=True, help="Find the lines behind the memory peak.")
 @click.option("--nvtx", is_flag=True, help="Mark steps and phases for Nsight Systems.")
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder [.stepscope/<id>].")
 @click.option("--force", is_flag=True, help="Replace the run in --out.")
 @click.option("--repeat", type=click.IntRange(1), default=1, help="Run it N times [1].")
-@click.option("--quiet-machine", is_flag=True, help="Wait first until other programs leave room.")
-@click.option("--timeout", type=click.FloatRange(0, min_open=True), help="Seconds until the end.")
-@click.option("--quiet", is_flag=True, help="Say nothing but errors.")
+@click.option("--quiet-machine", is_flag=True, help="Wait until the machine is quiet.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    help="End the program after this many seconds.",
+)
+@click.option("--quiet", is_flag=True, help="Print only errors.")
 @click.argument("program")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(
@@ -107,7 +111,7 @@ def _wait_until_quiet(quiet: bool) -> None:
     from stepscope.cli.progress import progress
     from stepscope.hardware.process_tree import wait_until_quiet
 
-    with progress(quiet, "looking whether the machine is quiet") as shown:
+    with progress(quiet, "checking whether the machine is quiet") as shown:
         heard: list[float] = []
 
         def told(cores: float) -> None:
@@ -121,7 +125,7 @@ def _wait_until_quiet(quiet: bool) -> None:
 
 
 def _memory_of() -> str:
-    """The device whose memory --memory follows: the GPU where there is one."""
+    """The device whose memory --memory follows: the GPU if there is one."""
     import os
     from importlib.util import find_spec
 
@@ -136,7 +140,7 @@ def _memory_of() -> str:
 
 
 def _tell(folder: Path, number: int, repeat: int) -> None:
-    """The summary on stderr. Whatever goes wrong here, the program's exit code stands."""
+    """The summary on stderr. Whatever fails here, the program's exit code stands."""
     from stepscope.report.render.terminal.story import print_story
     from stepscope.report.story.narrator import screen_of
     from stepscope.results.load import load

@@ -1,4 +1,4 @@
-"""`stepscope show`: print a run again."""
+"""`stepscope show`: print an earlier run."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--all", "everything", is_flag=True, help="Every finding, and what is fine.")
 def show(run: str | None, as_json: bool, everything: bool) -> None:
-    """Print RUN: a run folder or an id; the last run here when left out."""
+    """Print RUN, a run folder or id; by default the last run here."""
     from stepscope.report.render.terminal.story import print_story
     from stepscope.report.story.narrator import screen_of, story_of
     from stepscope.results.load import load

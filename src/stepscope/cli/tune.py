@@ -18,7 +18,7 @@ _INTERRUPTED = 130
 
 
 def _show(display: Progress, event: "TrialEvent") -> None:
-    """A trial that starts or has ended."""
+    """Show a trial as it starts and ends."""
     trial, name = event.trial, trial_name(event.request)
     if trial is None:
         left = f"{format_duration(event.spent_s)} of {format_duration(event.budget_s)}"
@@ -55,7 +55,7 @@ _BEST = "throughput"
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option("-m", "module", is_flag=True, help="PROGRAM is a module, as in python -m.")
-@click.option("--budget", default="10m", metavar="TIME", help="For all trials: 90s, 10m, 1h [10m].")
+@click.option("--budget", default="10m", metavar="TIME", help="Time for all trials: 10m, 1h [10m].")
 @click.option("--allow", type=_ALLOW, default="numeric", help=_MAY_CHANGE)
 @click.option("--only", multiple=True, metavar="F,…", help="Try only these fixes.")
 @click.option("--skip", multiple=True, metavar="F,…", help="Skip these fixes.")
@@ -64,8 +64,10 @@ _BEST = "throughput"
 @click.option("--seeds", type=click.IntRange(2, 20), default=3, help="Seeds of the proof [3].")
 @click.option("--on", metavar="DEVICE", help="Where trials run: cpu, cuda:1 [the program's own].")
 @click.option("--allow-writes", is_flag=True, help="Let the program write outside its folder.")
-@click.option("--unguarded", is_flag=True, help="Run also where nothing can protect your files.")
-@click.option("--price-per-hour", type=click.FloatRange(0), help="Of the machine, in any currency.")
+@click.option("--unguarded", is_flag=True, help="Run even if nothing can protect your files.")
+@click.option(
+    "--price-per-hour", type=click.FloatRange(0), help="Machine's price, in any currency."
+)
 @click.option("--out", type=click.Path(path_type=Path), help="Folder [.stepscope/tune-<id>].")
 @click.option("--force", is_flag=True, help="Replace what is in --out.")
 @click.option("--resume", type=click.Path(path_type=Path), help="Continue the tune in this folder.")
