@@ -134,7 +134,7 @@ def test_a_rank_tells_of_its_communication_and_of_the_others():
 def test_what_was_not_recorded_is_said_with_how_to_record_it():
     told = story_of_trace(trace_subject("vllm_decode_cuda_graphs"))
     assert "profile_memory=True" in words(told)
-    assert "The ceilings of this device were not measured." in words(told)
+    assert "This device's ceilings were not measured." in words(told)
     assert "CUDA graphs" in words(told)
 
 

@@ -1,1 +1,1 @@
-"""Reports: `story` decides what is said, `render` draws it in each format."""
+"""Reports: `story` decides what to say, `render` draws it in each format."""

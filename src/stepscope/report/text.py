@@ -9,22 +9,22 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def safe(text: str) -> str:
-    """Text without control characters: nothing in it can move the cursor or recolour the screen."""
+    """Text without control characters, so that it cannot move the cursor or recolour the screen."""
     return _CONTROL.sub("·", text)
 
 
 def keep_end(text: str, most: int) -> str:
-    """Text of at most that length, its end kept: paths tell most there."""
+    """Text of at most this length, keeping the end, the telling part of a path."""
     return text if len(text) <= most else "…" + text[1 - most :]
 
 
 def keep_start(text: str, most: int) -> str:
-    """Text of at most that length, its start kept."""
+    """Text of at most this length, keeping the start."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def one_line(text: str) -> str:
-    """Text on one line, without control characters and without what UTF-8 cannot hold."""
+    """Text on one line, without control characters or code points that UTF-8 cannot encode."""
     joined = " ".join(text.splitlines()) if "\n" in text or "\r" in text else text
     return safe(joined).encode("utf-8", "replace").decode("utf-8")
 
@@ -33,7 +33,7 @@ UNKNOWN = "–"
 
 
 def format_cell(value: Cell, column: Column) -> str:
-    """`1,240`, `61.2%`, `0.0123`, `yes`; a dash for what is not known."""
+    """`1,240`, `61.2%`, `0.0123`, `yes`; a dash if unknown."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return UNKNOWN
     if isinstance(value, bool):
@@ -50,7 +50,7 @@ def format_cell(value: Cell, column: Column) -> str:
 
 
 def table_cells(table: Table, most: int | None = None) -> list[list[str]]:
-    """Its rows as text, the first `most` of them."""
+    """The first `most` rows as text."""
     return [
         [safe(format_cell(value, column)) for value, column in zip(row, table.columns, strict=True)]
         for row in table.rows[:most]
@@ -58,8 +58,7 @@ def table_cells(table: Table, most: int | None = None) -> list[list[str]]:
 
 
 def aligned_rows(table: Table, heads: list[str] | None = None) -> list[str]:
-    """The whole table as lines of plain text, numbers to the right; `heads` where its headings are
-    to be others."""
+    """The whole table as plain text, numbers right-aligned; `heads` replaces its headings."""
     rows = [heads or [column.heading for column in table.columns], *table_cells(table)]
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     return [
@@ -72,7 +71,7 @@ def aligned_rows(table: Table, heads: list[str] | None = None) -> list[str]:
 
 
 def exact_cell(value: Cell) -> str:
-    """The whole value, for sorting and for the CSV file; "" for what is not known."""
+    """The exact value, for sorting and CSV; "" if unknown."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, bool):
@@ -81,7 +80,7 @@ def exact_cell(value: Cell) -> str:
 
 
 def _rounded(value: float, digits: int, most: int) -> str:
-    """Significant digits, whole numbers kept whole; at most so many decimals."""
+    """To `digits` significant digits, whole numbers kept whole, with at most `most` decimals."""
     if value == 0:
         return "0"
     if value < 10.0**-6 or value >= 10.0**15:
@@ -91,5 +90,5 @@ def _rounded(value: float, digits: int, most: int) -> str:
 
 
 def _signed(magnitude: str, value: float) -> str:
-    """With a minus sign that is as wide as a plus."""
+    """With a minus sign as wide as a plus."""
     return f"−{magnitude}" if value < 0 else magnitude

@@ -10,7 +10,7 @@ _SPEEDUP = Speedup.__struct_fields__
 
 
 def bench_csv(bench: BenchResult) -> str:
-    """What was not measured is empty; fixes are joined by spaces."""
+    """Missing values are empty; fixes are joined by spaces."""
     kind = LoaderPoint if bench.loader else PointSummary
     names = [name for name in kind.__struct_fields__ if name not in _LEFT_OUT]
     columns = (*names, *(f"speedup_{name}" for name in _SPEEDUP), *_LAST)

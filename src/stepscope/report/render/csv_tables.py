@@ -1,4 +1,4 @@
-"""A report's tables as CSV, with every digit, and nothing a spreadsheet would compute."""
+"""A report's tables as CSV, with every digit and nothing a spreadsheet would evaluate."""
 
 import csv
 import io
@@ -13,7 +13,7 @@ from stepscope.results.load import LoadedResult
 
 
 def _steps_table(subject: LoadedResult) -> Table | None:
-    """One row a step of a run; None where no steps were seen."""
+    """One row per step of a run; None if no steps were seen."""
     tables = subject.tables
     if tables is None or tables.steps is None:
         return None
@@ -37,7 +37,7 @@ def _steps_table(subject: LoadedResult) -> Table | None:
 
 
 def _findings_table(subject: LoadedResult) -> Table | None:
-    """One row a finding; None where nothing was diagnosed."""
+    """One row per finding; None if nothing was diagnosed."""
     found = subject.document.get("findings")
     if found is None:
         return None
@@ -60,7 +60,7 @@ def _findings_table(subject: LoadedResult) -> Table | None:
 
 
 def _ladder_table(subject: LoadedResult) -> Table | None:
-    """One row a rung of a tune, the baseline first; None of other kinds."""
+    """One row per rung of a tune, baseline first; None for other kinds."""
     if subject.kind != "tune":
         return None
     whats, ends = ("speedup", "so far", "predicted"), ("", " low", " high")
@@ -99,12 +99,12 @@ _MEASURED = {
 
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
-"""A spreadsheet takes text that begins so for a formula."""
+"""A spreadsheet treats text that begins like this as a formula."""
 _NOT_IN_FILES = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 def main_table(subjects: Sequence[LoadedResult], found: dict[str, Table]) -> str:
-    """The table that a single CSV file holds; the first where the usual one is not there."""
+    """The table for a single CSV file: the usual one, else the first."""
     usual = {"run": "steps", "trace": "kernels", "tune": "ladder", "bench": "points-1"}
     usual["batch"] = "batch-sizes"
     main = usual[subjects[0].kind] if len(subjects) == 1 else "versions"
@@ -112,7 +112,7 @@ def main_table(subjects: Sequence[LoadedResult], found: dict[str, Table]) -> str
 
 
 def csv_text(table: Table) -> str:
-    """All rows of a table, with every digit; what is not known is empty."""
+    """All rows of a table with every digit; unknown values are empty."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([formula_safe(column.data_heading) for column in table.columns])
@@ -123,7 +123,7 @@ def csv_text(table: Table) -> str:
 
 
 def formula_safe(value: str) -> str:
-    """Text that no spreadsheet takes for a formula: an apostrophe is put before it."""
+    """Text that no spreadsheet takes for a formula: prefixed with an apostrophe if necessary."""
     plain = value.encode("utf-8", "replace").decode("utf-8")
     guard = plain.lstrip(" ").startswith(_FORMULA)
     lines = "\n".join(safe(line) for line in plain.splitlines())
@@ -136,7 +136,7 @@ def file_name(table: Table) -> str:
 
 
 def report_tables(subjects: Sequence[LoadedResult], story: Story) -> dict[str, Table]:
-    """By id: those of the story, and the steps and findings behind it. Shares stay 0 to 1."""
+    """By id: the story's tables, and the steps and findings behind it. Shares stay 0 to 1."""
     found = {}
     for number, subject in enumerate(subjects, start=1):
         start = f"{number}-" if len(subjects) > 1 else ""

@@ -1,4 +1,4 @@
-"""What `stepscope report` reads and writes: results, the story of them, files."""
+"""What `stepscope report` reads and writes: results, their story, files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def prepare_report(whats: Sequence[str], redact: bool, cwd: Path) -> Report:
-    """Read everything. Raises UsageError for what is not a result."""
+    """Read everything. Raises UsageError for anything but results."""
     found = subjects = tuple(load(what, cwd, REPORTED) for what in whats)
     names = None
     if redact:
@@ -36,7 +36,7 @@ def prepare_report(whats: Sequence[str], redact: bool, cwd: Path) -> Report:
 def _compared(
     before: LoadedResult, after: LoadedResult, names: "NameReplacements | None"
 ) -> Comparison | str:
-    """The comparison, or why there is none."""
+    """The comparison, or why it is not possible."""
     from stepscope.compare.document import compare_results
     from stepscope.compare.open_sides import side_of
 
@@ -52,7 +52,7 @@ def _compared(
 
 
 def requested_results(whats: Sequence[str], cwd: Path) -> list[str]:
-    """What the user named; the last run here where nothing was."""
+    """The results the user named; by default the last run here."""
     if whats:
         return list(whats)
     from stepscope.store.folder import find_run
@@ -61,7 +61,7 @@ def requested_results(whats: Sequence[str], cwd: Path) -> list[str]:
 
 
 def output_path(out: str | None) -> Path | None:
-    """The file that is asked for; None where it is left to us. Raises UsageError."""
+    """The requested file; None for the default. Raises UsageError."""
     if out is None:
         return None
     path = Path(out)
@@ -81,17 +81,17 @@ def check_output(path: Path | None, force: bool) -> None:
 
 
 def check_log_folder(folder: Path | None, force: bool) -> None:
-    """Raise UsageError where a log would be mixed with another, which TensorBoard draws as one."""
+    """Raise UsageError if a log would be mixed with another, which TensorBoard draws as one."""
     if folder is None:
         return
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"cannot write {folder}: it is a file")
     if folder.is_dir() and any(folder.glob("events.out.tfevents.*")) and not force:
-        raise UsageError(f"{folder} has a log already: --force adds to it")
+        raise UsageError(f"{folder} already has a log: --force adds to it")
 
 
 def default_path(report: Report, cwd: Path) -> Path:
-    """`<name>.html` in the result's folder; here for a trace and for several results.
+    """`<name>.html` in the result's folder, or here for a trace or several results.
 
     Raises UsageError.
     """
@@ -100,7 +100,7 @@ def default_path(report: Report, cwd: Path) -> Path:
         return cwd / "report.html"
     name = first.name.partition(".")[0] if first.kind == "trace" else first.name
     path = (report.folders[0] or cwd) / f"{name}.html"
-    if path.is_symlink():  # whose folder it is may not be whose file it leads to
+    if path.is_symlink():  # the folder may be a stranger's, the link's target the user's
         raise UsageError(f"{path} is a link: name a file with -o")
     return path
 
@@ -108,8 +108,8 @@ def default_path(report: Report, cwd: Path) -> Path:
 def write_report(
     report: Report, path: Path | None, part: str | None, log: Path | None
 ) -> list[Path]:
-    """Everything that is asked for; of several results a log each, in a folder of its own. Raises
-    UsageError for what cannot be written."""
+    """Write everything requested; several results get a log each, in separate folders. Raises
+    UsageError if a file cannot be written."""
     written: list[Path] = []
     try:
         if path is not None:
@@ -128,7 +128,7 @@ def write_report(
 
 
 def describe_contents(report: Report) -> str:
-    """What a report holds, in a line."""
+    """A report's contents, in one line."""
     blocks = list(report.story.blocks)
     counts = ((Card, "finding"), (Chart, "chart"), (Table, "table"))
     parts = [plural(len(report.story.sections), "section")]

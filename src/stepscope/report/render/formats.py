@@ -1,4 +1,4 @@
-"""What a report is written as: a class per format. Other packages add theirs by an entry point."""
+"""The formats of a report, one class each. Other packages add theirs by an entry point."""
 
 import json
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ ENTRY_POINTS = "stepscope.renderers"
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """`compared`: the comparison of two; None of others, or where it cannot be."""
+    """What a report is made from. `compared`: the comparison of two results, or None."""
 
     whats: tuple[str, ...]
     """How the user named the results."""
@@ -27,34 +27,34 @@ class Report:
     story: Story
     compared: Comparison | None
     names: "NameReplacements | None"
-    """What redaction replaced; None: the report is not redacted."""
+    """What redaction replaced; None: not redacted."""
     folders: tuple[Path | None, ...]
-    """Where each lies; None for a trace. Subjects that are redacted do not say."""
+    """Each result's folder; None for a trace. Kept here, since redacted subjects have none."""
 
 
 class Renderer:
-    """A format. One that is text defines `text`; others define `write`."""
+    """A format. Text formats define `text`; others define `write`."""
 
     name: ClassVar[str]
     """What `--format` takes."""
     endings: ClassVar[tuple[str, ...]]
-    """Endings of the files it writes, with the dot; the first is the usual one."""
+    """Endings of the files it writes, with the dot; the first is the default."""
     purpose: ClassVar[str]
-    """For the command's help: what comes out."""
+    """For the command's help: what it produces."""
     piped: ClassVar[bool] = False
     """Whether `-o -` can print it."""
 
     def text(self, report: Report, part: str | None) -> str:
-        """The whole file's text; of several parts only the one named, where one is."""
+        """The whole file's text, or only the named part."""
         raise UsageError(f"{self.endings[0]} cannot be printed: name a file with -o")
 
     def write(self, report: Report, path: Path, part: str | None) -> list[Path]:
-        """Write to a path, and give what was written."""
+        """Write to a path; returns the files written."""
         path.write_bytes(self.text(report, part).encode("utf-8", "replace"))
         return [path]
 
     def beside(self, path: Path) -> list[Path]:
-        """What else is written with it, as far as that is known beforehand."""
+        """Other files written with it, as far as known beforehand."""
         return []
 
 
@@ -178,7 +178,7 @@ class Zip(Renderer):
 
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
             for table in report_tables(report.subjects, report.story).values():
-                entry = zipfile.ZipInfo(file_name(table))  # dated the same each time
+                entry = zipfile.ZipInfo(file_name(table))  # a fixed date, for reproducible files
                 entry.compress_type = zipfile.ZIP_DEFLATED
                 packed.writestr(entry, csv_text(table))
         return [path]
@@ -218,7 +218,8 @@ RENDERERS: tuple[Renderer, ...] = tuple(
 
 @cache
 def all_renderers() -> tuple[Renderer, ...]:
-    """Ours, then those of other packages. Raises UsageError for one that cannot be loaded."""
+    """Our renderers, then those of other packages. Raises UsageError for one that cannot be
+    loaded."""
     from importlib.metadata import entry_points
 
     found = list(RENDERERS)
@@ -234,7 +235,7 @@ def all_renderers() -> tuple[Renderer, ...]:
 
 
 def renderer_for(path: Path) -> Renderer:
-    """By the file's ending. Raises UsageError with those there are."""
+    """The renderer for a file's ending. Raises UsageError that lists the endings."""
     ending = path.suffix.lower()
     for one in all_renderers():
         if ending in one.endings:
@@ -244,7 +245,7 @@ def renderer_for(path: Path) -> Renderer:
 
 
 def piped_renderer(name: str) -> Renderer:
-    """By its name, of those that print. Raises UsageError with those there are."""
+    """The renderer of that name that can print. Raises UsageError that lists the names."""
     piped = {one.name: one for one in all_renderers() if one.piped}
     if name not in piped:
         raise UsageError(f"--format {name}: choose {', '.join(piped)}")

@@ -18,15 +18,15 @@ _LONGEST = 44
 
 
 def _style(series: Series, at: int) -> dict[str, Any]:
-    """Its name in the legend, and its colour by its position: that of the page's light theme."""
-    # A name that begins with an underscore would be left out of the legend.
+    """Its legend name, and its colour by position, from the page's light theme."""
+    # Names with a leading underscore would be missing from the legend.
     name = label_text(series.name)
     label = f" {name}" if series.name.startswith("_") else name
     return {"color": _COLOURS[at % len(_COLOURS)], "label": label or None}
 
 
 def label_text(value: str, most: int = _LONGEST) -> str:
-    """Text as it stands, shortened: matplotlib reads formulas between dollars."""
+    """Literal text, shortened: matplotlib would read formulas between dollars."""
     plain = safe(value).encode("utf-8", "replace").decode("utf-8")
     return keep_start(plain, most).replace("$", r"\$")
 
@@ -45,7 +45,7 @@ def _set_ticks(axes: Any, labels: list[str], upright: bool = False) -> None:
 
 
 def _positions_of(chart: Chart, series: Series, axes: Any) -> list[float]:
-    """Where points stand; names stand beside each other in the order they come in."""
+    """Points' positions; names are placed side by side in order of appearance."""
     if not any(isinstance(x, str) for one in chart.series for x in one.x):
         return [math.nan if isinstance(x, str) or x is None else float(x) for x in series.x]
     labels = _labels_of(chart)
@@ -86,13 +86,13 @@ def _bars(chart: Chart, axes: Any) -> None:
 
 
 def _by_label(x: Sequence[Cell], values: Sequence[float], labels: list[str]) -> list[float]:
-    """NaN where a label has none."""
+    """Values by label, NaN if missing."""
     found = {str(at): value for at, value in zip(x, values, strict=False)}
     return [found.get(label, math.nan) for label in labels]
 
 
 def _histogram(chart: Chart, axes: Any) -> None:
-    """Bins that are counted already, or values to count."""
+    """Draws counted bins, or counts values."""
     for at, series in enumerate(chart.series):
         if series.line:
             continue
@@ -105,10 +105,10 @@ def _histogram(chart: Chart, axes: Any) -> None:
 
 
 def _draw_chart(chart: Chart, axes: Any) -> None:
-    """The chart without its title, which stands beside it in a report."""
+    """The chart without its title, which a report prints beside it."""
     across = chart.across or chart.kind == "treemap"
     if chart.kind == "treemap":
-        # As bars: the largest tiles that hold no others.
+        # As bars: the largest leaf tiles.
         tiles: list[tuple[str, float]] = []
         for series in chart.series:
             pairs = zip(map(str, series.x), series.y, strict=False)
@@ -130,7 +130,7 @@ def _draw_chart(chart: Chart, axes: Any) -> None:
             getattr(axes, f"set_{side}scale")("log")
     few = sorted({x for one in chart.series for x in one.x if isinstance(x, int)})
     if chart.x.log and chart.kind == "line" and 1 < len(few) <= 12:
-        # A logarithmic axis of few values, as batch sizes, is marked at just those.
+        # A logarithmic axis with few values, such as batch sizes, has ticks only there.
         axes.set_xticks(few, [f"{x:,}" for x in few])
         axes.minorticks_off()
     axes.spines[["top", "right"]].set_visible(False)
@@ -162,31 +162,31 @@ _SALT = {"svg.hashsalt": "stepscope", "pdf.fonttype": 42, "svg.fonttype": "none"
 
 
 def drawable_charts(story: Story) -> list[Chart]:
-    """Those with anything to draw, in order."""
+    """Charts with anything to draw, in order."""
     found = (block for block in story.blocks if isinstance(block, Chart))
     return [chart for chart in found if any(len(one.y) or len(one.x) for one in chart.series)]
 
 
 def file_stem(chart: Chart) -> str:
-    """What its file may be called."""
+    """A safe file name stem."""
     return _NOT_IN_FILES.sub("-", chart.id).strip("-") or "chart"
 
 
 def write_image(chart: Chart, path: Path, *, titled: bool = False) -> None:
-    """One chart; the same bytes for the same chart. `titled`: with its title above, as a file that
-    is shown alone needs. Raises MissingExtra without matplotlib."""
+    """Write one chart, reproducibly. `titled`: with its title above, for a file shown on its own.
+    Raises MissingExtra without matplotlib."""
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingExtra("matplotlib", "report", "a picture") from None
-    height = 3.2  # inches: what its bars need
+    height = 3.2  # inches, by its number of bars
     if chart.across or chart.kind == "treemap":
         rows = min(len(_labels_of(chart)), _MOST_TILES if chart.kind == "treemap" else 60)
         groups = 1 if chart.kind in ("stacked", "treemap") else max(1, len(chart.series))
         height = min(1.3 + 0.28 * rows * (1 + 0.5 * (groups - 1)), 11.0)
     with rc_context(_SALT), warnings.catch_warnings():
-        # Letters that its fonts lack are drawn as boxes: no reason to say more.
+        # Missing glyphs are drawn as boxes, without a warning.
         warnings.simplefilter("ignore")
         figure = Figure(figsize=(7.2, height), layout="constrained")
         _draw_chart(chart, figure.subplots())

@@ -30,19 +30,19 @@ _SPECIAL = (
     | {"—": r"\textemdash{}", "…": r"\ldots{}", "\u00a0": "~"}
 )
 _JOINED = re.compile(r"([-,])(?=\1)")
-"""Two of these would become one sign."""
+"""Pairs of these would form a ligature."""
 _BREAKS = re.compile(r"([_/:.,;<>()\[\]=+&|-])")
 _RUN = 18
-"""Characters after which a word without a place to break may be broken anywhere."""
+"""Characters after which a word without a break point may break anywhere."""
 
 
 def escape_latex(value: str) -> str:
-    """A sentence or a cell; long words may be broken, at marks or anywhere."""
+    """For a sentence or a cell; long words may break at punctuation or anywhere."""
     return " ".join(_word(word) for word in _plain(value).split(" "))
 
 
 def verbatim(value: str) -> str:
-    """Lines of code in \\texttt, indentation kept; a line each, ended by `\\\\*`."""
+    """Lines of code in \\texttt, with indentation, each line ended by `\\\\*`."""
     lines = [_plain(line.expandtabs(4)) for line in value.splitlines()] or [""]
     made = []
     for line in lines:
@@ -82,16 +82,16 @@ def _plain(value: str) -> str:
 _LONG = 110
 """Characters of a cell."""
 _WIDE = 92
-"""Characters that fit beside each other in the small type of tables."""
+"""Characters per line in the small type of tables."""
 _NUMBER, _LEAST, _NARROW, _MOST = 9, 7, 16, 60
-"""Characters: of a number; of a column of text at least, where room is short, and at most."""
+"""Column widths in characters: a number; text at least, when space is short, and at most."""
 
 
 def latex_table(block: Table) -> str:
     """The table, its title above; rows beyond `shown` are counted, not printed."""
     if not block.rows:
         return ""
-    # Names of kernels may be pages long: on paper their beginning and end must do.
+    # Kernel names may be pages long: paper shows their beginning and end.
     rows = [
         [cell if len(cell) <= _LONG else f"{cell[: _LONG - 31]}…{cell[-30:]}" for cell in line]
         for line in table_cells(block, block.shown)
@@ -113,7 +113,7 @@ def _width(column: Column, cells: list[str]) -> int:
 
 
 def _chosen(widths: list[int]) -> list[list[int]]:
-    """Which columns stand together; the first is repeated."""
+    """Groups of columns that fit side by side; the first column is repeated."""
     made: list[list[int]] = [[0]]
     used = widths[0]
     for at in range(1, len(widths)):
@@ -126,7 +126,7 @@ def _chosen(widths: list[int]) -> list[list[int]]:
 
 
 def _fitted(chosen: list[int], widths: list[int], least: list[int]) -> dict[int, float]:
-    """How wide each column gets: what it wants, as far as there is room beyond the least."""
+    """Each column's width: what it wants, as far as space beyond the minimum allows."""
     room = _WIDE - 2 * len(chosen) - sum(least[at] for at in chosen)
     wanted = sum(widths[at] - least[at] for at in chosen)
     share = min(1.0, max(room, 0) / wanted) if wanted else 0.0
@@ -174,7 +174,7 @@ _SPACES = r"\setlength{\LTpre}{4pt}\setlength{\LTpost}{4pt}\setlength{\LTleft}{0
 
 
 def latex_document(whole: story.Story, part: str) -> str:
-    """What compiles with pdflatex; `part` is the part's file name, plain letters without spaces."""
+    """The document for pdflatex; `part` is the part's file name, plain letters without spaces."""
     return _DOCUMENT % (PACKAGES, escape_latex(whole.title), escape_latex(whole.subtitle), part)
 
 
@@ -209,7 +209,7 @@ def _block(block: story.Block, figures: Mapping[str, str]) -> str:
         case story.Table():
             return latex_table(block)
         case story.Chart() if block.id in figures:
-            # Where it stands in the text, so that it is found beside what it shows.
+            # Placed in the text, beside what it shows.
             note = rf"\\{{\footnotesize {escape_latex(block.note)}}}" if block.note else ""
             drawn = rf"\includegraphics[width=0.92\linewidth]{{{figures[block.id]}}}"
             title = rf"\textbf{{{escape_latex(block.title)}}}\\[2pt]"
@@ -247,7 +247,7 @@ _SECONDS: Final = 120
 
 
 def tex_files(path: Path) -> tuple[Path, Path]:
-    """The part beside a document, and the folder of its figures: names that TeX can read."""
+    """The paths of a document's part and figure folder, with names that TeX can read."""
     name = _NOT_IN_NAMES.sub("-", path.stem).strip("-") or "report"
     return path.with_name(f"{name}-part.tex"), path.with_name(f"{name}-figures")
 
@@ -267,7 +267,7 @@ def write_tex(story: Story, path: Path) -> list[Path]:
 
 
 def write_pdf(story: Story, path: Path) -> Path:
-    """Compiled by pdflatex, in a folder of its own. Raises UsageError where there is none."""
+    """Compiled by pdflatex, in a folder of its own. Raises UsageError if pdflatex is missing."""
     compiler = shutil.which("pdflatex")
     if compiler is None:
         raise UsageError("a PDF needs pdflatex (TeX Live or MiKTeX); -o report.tex needs none")
@@ -280,7 +280,7 @@ def write_pdf(story: Story, path: Path) -> Path:
 
 
 def compile_tex(compiler: str, source: Path) -> None:
-    """Twice, since long tables learn their widths the first time. Raises UsageError."""
+    """Compile twice: long tables learn their widths in the first run. Raises UsageError."""
     options = ("-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape")
     command, folder = [compiler, *options, source.name], source.parent
     for _ in range(2):

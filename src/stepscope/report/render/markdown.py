@@ -12,7 +12,7 @@ from stepscope.report.text import format_cell, safe, table_cells
 
 _SPECIAL = re.compile(r"([\\`*\[\]|~<>])")
 _LINKING = re.compile(r"(://|(?<!\w)www\.|@(?=\w)|(?<![^\s(\[{])#(?=\d))")
-"""What sites that show Markdown turn into links and mentions of people by themselves."""
+"""What Markdown sites turn into links and mentions on their own."""
 
 
 def escape_markdown(value: str) -> str:
@@ -38,12 +38,12 @@ _TICKS = re.compile(r"`+")
 
 
 def _table_cell(value: str) -> str:
-    """A cell of a table. Nothing in it is a formula or emphasis."""
+    """A table cell, without formulas or emphasis."""
     return _ALSO.sub(r"\\\1", escape_markdown(value))
 
 
 def sentence(value: str) -> str:
-    """A sentence. Nothing in it begins a list or a heading, nor is a formula."""
+    """A sentence that cannot start a list or heading or contain a formula."""
 
     def spelt(found: re.Match[str]) -> str:
         return found[1] + "".join(f"&#{ord(one)};" for one in found[2])
@@ -52,7 +52,7 @@ def sentence(value: str) -> str:
 
 
 def fenced(value: str, language: str = "") -> str:
-    """Lines of code, in a fence that nothing in them ends."""
+    """Lines of code, in a fence that they cannot close."""
     lines = "\n".join(safe(line.expandtabs(4)) for line in value.splitlines())
     longest = max((len(found) for found in _TICKS.findall(lines)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -60,7 +60,7 @@ def fenced(value: str, language: str = "") -> str:
 
 
 def text_block(one: story.Block) -> str:
-    """What stands in a text cell of a block that is neither a chart nor a table; "" of those."""
+    """The Markdown of a block; "" for charts and tables."""
     match one:
         case story.Paragraph():
             return f"**{sentence(one.text)}**" if one.strong else sentence(one.text)
@@ -119,7 +119,7 @@ def markdown(story: Story) -> str:
 
 
 def section_text(section: Section) -> list[str]:
-    """Its blocks, a text each; charts only where no table of the section has their numbers."""
+    """One text per block; charts only if no table in the section has their numbers."""
     has_table = any(isinstance(one, Table) for one in section.blocks)
     cards = [one for one in section.blocks if isinstance(one, Card)]
     words: list[str] = []
@@ -136,7 +136,7 @@ def section_text(section: Section) -> list[str]:
 
 
 def table_text(table: Table) -> str:
-    """A table with its title; rows beyond `shown` are counted, not written."""
+    """A table with its title; rows beyond `shown` are only counted."""
     heads = [_table_cell(column.heading) for column in table.columns]
     rows = [list(map(_table_cell, line)) for line in table_cells(table, table.shown)]
     left = len(table.rows) - len(rows)
@@ -147,13 +147,13 @@ def table_text(table: Table) -> str:
 
 
 def _grid(heads: Iterable[str], numbers: Iterable[bool], rows: Iterable[list[str]]) -> str:
-    """The lines of a table; its cells are escaped already."""
+    """The lines of a table whose cells are already escaped."""
     rule = table_row("--:" if number else "---" for number in numbers)
     return "\n".join([table_row(heads), rule, *(table_row(cells) for cells in rows)])
 
 
 def _cards(cards: list[Card]) -> str:
-    """Findings as a table: why, what to do, what it saves."""
+    """Findings as a table: cause, advice, gain."""
     heads = ["", "finding", "saves", "kind", "predicted", "measured", "what to do"]
     rows = []
     for number, card in enumerate(cards, start=1):
@@ -167,7 +167,7 @@ def _cards(cards: list[Card]) -> str:
 
 
 def _bars(chart: Chart) -> str:
-    """A chart of few bars as a table; others need a format with pictures."""
+    """A chart with few bars as a table; others need a format with pictures."""
     labels = list(dict.fromkeys(str(x) for series in chart.series for x in series.x))
     if chart.kind not in ("bars", "stacked") or len(labels) > _MOST_BARS:
         return ""

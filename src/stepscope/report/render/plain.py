@@ -19,7 +19,8 @@ _KERNELS = 20
 
 
 def plain_report(subjects: Sequence[LoadedResult], compared: Comparison | None) -> str:
-    """All of it as plain text: `baseline_analysis.txt`. `compared`: of two, None of others."""
+    """The whole report as plain text: `baseline_analysis.txt`. `compared`: the comparison of two
+    results, or None."""
     parts = [_baseline_analysis(one) for one in subjects if "baseline" in one.document]
     parts = [part for part in parts if part]
     table = versions_table(subjects)
@@ -31,7 +32,7 @@ def plain_report(subjects: Sequence[LoadedResult], compared: Comparison | None) 
 
 
 def _baseline_analysis(subject: LoadedResult) -> str:
-    """The usual questions answered, then the findings; empty of a tune or bench."""
+    """Answers to the key questions, then the findings; empty for a tune or bench."""
     document = subject.document
     if not isinstance(document["baseline"], list):
         return ""
@@ -60,7 +61,7 @@ def _wrapped(text: str, later: str) -> list[str]:
 
 
 def _kernels(kernels: KernelComparison) -> list[str]:
-    """Before and after, what changed most first."""
+    """Kernels before and after, largest change first."""
     title = f"{capitalized(kernels.unit)} before and after, ms per step"
     table = Table.of(
         "kernels",
@@ -72,5 +73,5 @@ def _kernels(kernels: KernelComparison) -> list[str]:
         (Column("count"), lambda one: f"{one.base_count} → {one.other_count}"),
         (Column("name"), lambda one: one.name[:100]),
     )
-    whole = f"Together {format_number(kernels.base_ms)} → {format_number(kernels.other_ms)} ms."
+    whole = f"Total {format_number(kernels.base_ms)} → {format_number(kernels.other_ms)} ms."
     return [title, "=" * len(title), "", *aligned_rows(table), "", whole]

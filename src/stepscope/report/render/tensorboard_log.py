@@ -33,13 +33,13 @@ class Scalar(NamedTuple):
     tag: str
     step: int
     value: float | None
-    """None: not known, and left out."""
+    """None: unknown, and left out."""
 
 
 def write_log(subject: LoadedResult, story: Story, folder: Path) -> Path:
-    """An event file in `folder`, made if need be; its path. Raises MissingExtra.
+    """Write an event file into `folder`, created if missing; returns its path. Raises MissingExtra.
 
-    Its name has no host in it, and nothing of torch is imported.
+    Its name has no host name, and torch is not imported.
     """
     try:
         from tensorboard.compat.proto.event_pb2 import Event
@@ -60,7 +60,7 @@ def write_log(subject: LoadedResult, story: Story, folder: Path) -> Path:
             value = Summary.Value(tag=one.tag, simple_value=one.value)
             event = Event(wall_time=now, step=one.step, summary=Summary(value=[value]))
             writer.write(event.SerializeToString())
-        # The text tab shows it; TensorBoard itself takes dangerous markup out.
+        # For the text tab; TensorBoard removes dangerous markup itself.
         words = markdown(story).encode("utf-8", "replace")
         tensor = TensorProto(dtype=DT_STRING, string_val=[words])
         tensor.tensor_shape.dim.add(size=1)

@@ -1,1 +1,2 @@
-"""What a report says, apart from how it is drawn: sections of blocks, the same for every format."""
+"""What a report says, independent of how it is drawn: sections of blocks, the same for every
+format."""

@@ -1,4 +1,4 @@
-"""The story of a search for a batch size."""
+"""The story of a batch size search."""
 
 from collections.abc import Sequence
 from math import sqrt
@@ -26,18 +26,18 @@ from stepscope.results.load import LoadedResult
 from stepscope.stats.verdict import Verdict
 
 _MIB = 2.0**-20
-_NOTHING_KNOWN = 10  # an interval so many times as high as low says nothing
+_NOTHING_KNOWN = 10  # an interval with this ratio of high to low says nothing
 _LAYERWISE = ("lamb", "lars")
 _LINEAR = ("sgd", "muon", "lion", "asgd")
 
 
 def story_of_batch(subject: LoadedResult) -> Story:
-    """Everything a search for a batch size came to."""
+    """The full story of a batch size search."""
     return batch_story(subject.decoded(Batch))
 
 
 def batch_story(batch: Batch) -> Story:
-    """The same of a result."""
+    """The same for a result."""
     spent = plural(batch.processes, "process", "processes")
     sections = (_curve_section(batch), _charts_section(batch), _training_section(batch))
 
@@ -56,7 +56,7 @@ def batch_story(batch: Batch) -> Story:
 
 
 def batch_section(batch: Batch) -> Section:
-    """All of it as one section of another story."""
+    """The whole search as one section of another story."""
     blocks: list[Block] = [Paragraph(verdict_sentence(batch), strong=True)]
     for part in (_charts_section(batch), _curve_section(batch), _training_section(batch)):
         blocks += part.blocks
@@ -64,7 +64,7 @@ def batch_section(batch: Batch) -> Section:
 
 
 def verdict_sentence(batch: Batch) -> str:
-    """What to do."""
+    """The verdict: which size to use."""
     knee = batch.knee
     if knee is None:
         if batch.largest is None:
@@ -105,7 +105,7 @@ def stop_text(stop: SearchStop) -> str:
     size = f"{stop.batch:,}" if stop.batch is not None else ""
     if stop.tried:
         if stop.status is TrialStatus.OUT_OF_MEMORY:
-            return f"{size} is out of memory"
+            return f"{size} runs out of memory"
         if stop.status is TrialStatus.TOO_SHORT:
             return f"{size}: the program ends after {plural(stop.steps or 0, 'step')}"
         return f"{size}: {stop.detail or (stop.status or TrialStatus.FAILED).label}"
@@ -156,7 +156,7 @@ def _curve_section(batch: Batch) -> Section:
 
 
 def size_table(batch: Batch) -> Table:
-    """A row for each size; which is the program's own, the knee and the largest."""
+    """One row per size, marking the program's own, the knee and the largest."""
     knee, largest = batch.knee, batch.largest
     marks = {
         "own": batch.own,
@@ -223,7 +223,7 @@ def _charts_section(batch: Batch) -> Section:
 
 
 def _training_section(batch: Batch) -> Section:
-    """What another batch size changes in training; empty where it stays."""
+    """How another batch size changes training; empty if it is unchanged."""
     knee, own = batch.knee, batch.own
     if knee is None or own is None or knee.batch == own or batch.what != "training":
         return Section("batch-training", "", ())
@@ -240,7 +240,7 @@ def training_sentences(
     drop_last: bool,
     optimizers: Sequence[tuple[str, float | None]],
 ) -> list[str]:
-    """Updates, learning rate, schedule, losses. `samples` of an epoch, None if not known."""
+    """Updates, learning rate, schedule, losses. `samples` per epoch, None: unknown."""
     factor = after / before
     way = f"divide them by {factor:.3g}" if factor > 1 else f"multiply them by {1 / factor:.3g}"
     return [
@@ -253,7 +253,7 @@ def training_sentences(
 
 
 def updates_per_epoch(samples: int, batch: int, drop_last: bool) -> int:
-    """How many batches an epoch makes."""
+    """Batches per epoch."""
     return samples // batch if drop_last else -(-samples // batch)
 
 

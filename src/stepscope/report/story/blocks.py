@@ -1,6 +1,4 @@
-"""The blocks a report is made of. They hold values as they are; a renderer escapes text and formats
-numbers.
-"""
+"""The blocks of a report. They hold raw values; a renderer escapes text and formats numbers."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +12,7 @@ Cell = str | float | int | bool | None
 
 
 class Tone(StrEnum):
-    """How a line is meant; a renderer picks the colour."""
+    """The meaning of a line; a renderer picks the colour."""
 
     PLAIN = "plain"
     GOOD = "good"
@@ -34,7 +32,7 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """What is not there, and how to get it: in words, or by a command."""
+    """Something missing, and how to get it: in words, or by a command."""
 
     what: str
     how: str = ""
@@ -43,7 +41,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Lines of code or a command, to be copied."""
+    """Lines of code or a command to copy."""
 
     text: str
     language: str = ""
@@ -51,7 +49,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Names with values. `brief`: the same in one line of a screen (`63.1 ms per step`)."""
+    """Names with values. `brief`: the same for one line of a screen (`63.1 ms per step`)."""
 
     pairs: tuple[tuple[str, str], ...]
     brief: tuple[str, ...] = ()
@@ -63,14 +61,14 @@ class Facts:
 
     @classmethod
     def headline(cls, *shown: tuple[str, str, str]) -> Self:
-        """Of names, values and how a screen tells them in brief; "" where it does not."""
+        """Facts from (name, value, brief form); "" if a screen leaves it out."""
         pairs = tuple((name, value) for name, value, _ in shown)
         return cls(pairs, tuple(brief for _, _, brief in shown if brief))
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A table's column. `unit` stands in its heading; `digits` are significant ones."""
+    """A table's column. `unit` goes into its heading; `digits` are significant digits."""
 
     name: str
     unit: str = ""
@@ -79,15 +77,15 @@ class Column:
     percent: bool = False
     """Values are shares, 0 to 1."""
     priority: int = 0
-    """A screen too narrow for all columns drops the highest first; 0 is dropped last."""
+    """On a narrow screen columns with the highest number are dropped first, 0 last."""
     clip: bool = False
-    """A narrow screen cuts the end off rather than wrap, as of kernel names."""
+    """A narrow screen truncates instead of wrapping, as for kernel names."""
     bar: bool = False
     """A terminal draws the share as a bar."""
 
     @classmethod
     def numeric(cls, name: str, unit: str = "", digits: int = 3, priority: int = 0) -> Self:
-        """A column of numbers, with so many significant digits."""
+        """A column of numbers with this many significant digits."""
         return cls(name, unit, number=True, digits=digits, priority=priority)
 
     @classmethod
@@ -102,27 +100,27 @@ class Column:
 
     @property
     def data_heading(self) -> str:
-        """The same in tables of data: `step [ms]`."""
+        """The same for data tables: `step [ms]`."""
         return f"{self.name} [{self.unit}]" if self.unit else self.name
 
 
 Record = TypeVar("Record")
 Field = tuple[Column, Callable[[Record], Cell]]
-"""A column, and what it takes from a record."""
+"""A column, and how to get its value from a record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows that may be sorted and filtered. `id` is unique in a report and names its CSV file."""
+    """Sortable, filterable rows. `id` is unique in a report and names its CSV file."""
 
     id: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     title: str = ""
     shown: int = 20
-    """Rows a document without scrolling prints; the rest is said to be left out."""
+    """Rows printed in documents without scrolling; the rest is only counted."""
     tones: tuple[Tone, ...] = ()
-    """One per row; empty where all are plain."""
+    """One per row; empty if all are plain."""
 
     @classmethod
     def of(
@@ -134,7 +132,7 @@ class Table:
         shown: int = 20,
         tones: tuple[Tone, ...] = (),
     ) -> Self:
-        """A row for each record."""
+        """One row per record."""
         rows = tuple(tuple(value(one) for _, value in fields) for one in records)
         return cls(name, tuple(column for column, _ in fields), rows, title, shown, tones)
 
@@ -149,13 +147,13 @@ class Table:
         tones: tuple[Tone, ...] = (),
         empty_columns: bool = False,
     ) -> list[Self]:
-        """The same, but nothing where there are no records; and without the columns of which
-        nothing is known, unless with `empty_columns`."""
+        """The same, or nothing without records; columns without values are dropped unless
+        `empty_columns`."""
         table = cls.of(name, title, records, *fields, shown=shown, tones=tones)
         return [table if empty_columns else table.without_empty_columns()] if table.rows else []
 
     def without_empty_columns(self) -> Self:
-        """With the columns of which anything is known."""
+        """Without columns that have no values."""
         columns = enumerate(zip(*self.rows, strict=True))
         kept = [at for at, cells in columns if any(cell not in (None, "") for cell in cells)]
         rows = tuple(tuple(row[at] for at in kept) for row in self.rows)
@@ -164,14 +162,14 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Its title with the unit."""
+    """An axis; the title includes the unit."""
 
     title: str = ""
     log: bool = False
 
 
 class Role(StrEnum):
-    """What a series stands for; each has the same colour in every chart of a format."""
+    """What a series represents; each has the same colour in all charts of a format."""
 
     DATA = "data"
     COPY = "copy"
@@ -192,27 +190,27 @@ class Series:
     x: Sequence[Cell]
     y: Sequence[float]
     text: Sequence[str] = ()
-    """What is told of each point."""
+    """Text for each point, as on hover."""
     low: Sequence[float] = ()
     high: Sequence[float] = ()
     """An interval around each value."""
     line: bool = False
-    """A line where the chart's usual form is another, as a ceiling above points."""
+    """Draw as a line in a chart of another kind, as a ceiling above points."""
     size: Sequence[float] = ()
-    """Areas of points, relative."""
+    """Relative areas of points."""
     parents: Sequence[str] = ()
-    """Of a treemap: the name of each tile's parent; "" for the root."""
+    """For a treemap: the name of each tile's parent; "" for the root."""
     role: Role | None = None
-    """None: coloured by its position."""
+    """None: coloured by position."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
     """`kind`: bars, stacked, line, scatter, histogram, treemap. `id` is unique in a report.
 
-    stacked: a single bar (or one per x) made of the series; horizontal bars where `across`.
-    histogram: bins in Series.x with counts in y, or the values themselves in one of the two.
-    The axis `x` is always that of Series.x, also where `across` draws it upright.
+    stacked: a single bar (or one per x) made of the series; `across`: horizontal bars. histogram:
+    bins in Series.x with counts in y, or raw values in one of the two. The axis `x` always belongs
+    to Series.x, even if `across` draws it upright.
     """
 
     id: str
@@ -226,17 +224,17 @@ class Chart:
 
     @classmethod
     def bars(cls, name: str, title: str, *series: Series, unit: str, note: str = "") -> Self:
-        """Horizontal bars, side by side where there are several series."""
+        """Horizontal bars, side by side for several series."""
         return cls(name, "bars", title, series, y=Axis(unit), across=True, note=note)
 
     @classmethod
     def stacked(cls, name: str, title: str, series: Iterable[Series], unit: str) -> Self:
-        """A horizontal bar for each x, made of the series."""
+        """One horizontal bar per x, made of the series."""
         return cls(name, "stacked", title, tuple(series), y=Axis(unit), across=True)
 
     @classmethod
     def lines(cls, name: str, title: str, *series: Series, x: str, y: str, note: str = "") -> Self:
-        """A line for each series; `x` and `y` are the titles of the axes."""
+        """One line per series; `x` and `y` are the axis titles."""
         return cls(name, "line", title, series, Axis(x), Axis(y), note=note)
 
 
@@ -248,10 +246,10 @@ class Excerpt:
     first: int
     lines: tuple[str, ...]
     line: int
-    """The one that is meant."""
+    """The relevant line."""
 
     def numbered(self, mark: str) -> str:
-        """Its lines with their numbers, the one that is meant marked."""
+        """Its lines with numbers, the relevant one marked."""
         width = len(str(self.first + len(self.lines)))
         return "\n".join(
             f"{mark if number == self.line else ' '} {number:>{width}}  {line}"
@@ -275,19 +273,19 @@ class Card:
     confidence: str
     predicted: str = ""
     measured: str = ""
-    """After a tune: what it came to."""
+    """After a tune: the measured gain."""
     evidence: tuple[tuple[str, str], ...] = ()
     excerpt: Excerpt | None = None
     edit: tuple[str, ...] = ()
-    """The lines as they would be."""
+    """The lines with the fix."""
     before: str = ""
-    """The line that `edit` replaces; "" where it adds lines."""
+    """The line that `edit` replaces; "" if it only adds lines."""
     command: str = ""
-    """What applies it at run time."""
+    """The command that applies it at run time."""
     at_ns: tuple[int, int] | None = None
-    """Its place in the timeline, in the timeline's own nanoseconds."""
+    """Its place in the timeline, in the timeline's nanoseconds."""
     search: str = ""
-    """What to look for in the timeline: an operator's or kernel's name."""
+    """What to search for in the timeline: an operator's or kernel's name."""
     where: str = ""
     """Its places in the code: `train.py:58, :60`."""
 
@@ -297,18 +295,18 @@ class Card:
         return [f"{name} {value}" for name, value in known if value]
 
     def facts(self) -> list[str]:
-        """Its effort, and how sure it is."""
+        """Its effort and confidence."""
         sure = f"{self.confidence} confidence" if self.confidence else ""
         return [fact for fact in (self.effort, sure) if fact]
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineView:
-    """The window, zoomable where the format can; `events` of how many."""
+    """The window, zoomable if the format allows; `events` is its number of events."""
 
     events: int
     trace: str | None
-    """The trace file's name beside the report, for Perfetto; None where there is none."""
+    """The trace file beside the report, for Perfetto, or None."""
 
     @property
     def sentence(self) -> str:
@@ -322,7 +320,7 @@ Block = Paragraph | Missing | Code | Facts | Table | Chart | Card | TimelineView
 
 
 class Weight(IntEnum):
-    """How much a section matters: LEAD is on the default screen, Markdown folds DETAIL."""
+    """A section's importance: LEAD is on the default screen, Markdown folds DETAIL."""
 
     LEAD = 0
     BODY = 1
@@ -331,7 +329,7 @@ class Weight(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """`id` is its anchor. Without a title its blocks follow those above."""
+    """`id` is its anchor. Without a title its blocks continue the section above."""
 
     id: str
     title: str
@@ -341,7 +339,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command worth running next, whole. Commands of one label stand below each other."""
+    """A complete command worth running next. Commands with the same label are listed together."""
 
     text: str
     purpose: str = ""
@@ -362,19 +360,19 @@ class Story:
     """run, trace, tune, bench or comparison."""
     next: tuple[Command, ...] = ()
     more: str = ""
-    """The command that shows what the short form leaves out."""
+    """The command that shows everything the short form leaves out."""
 
     @property
     def blocks(self) -> Iterator["Block"]:
-        """Those of all sections, in order."""
+        """The blocks of all sections, in order."""
         return (block for section in self.sections for block in section.blocks)
 
     def short(self) -> "Story":
-        """The default screen: LEAD sections only; all where none leads."""
+        """The default screen: LEAD sections, or all if there are none."""
         lead = tuple(part for part in self.sections if part.weight is Weight.LEAD)
         return replace(self, sections=lead) if lead else self
 
 
 def scaled(value: float | None, by: float) -> float | None:
-    """In another unit; None stays."""
+    """A value in another unit; None stays."""
     return None if value is None else value * by

@@ -43,7 +43,7 @@ from stepscope.results.comparison import (
 from stepscope.stats.intervals import FEW_PROCESSES_FLOOR
 
 _CHIEF = ("GPU", "driver", "processor", "torch", "Python")
-_MOST = 10.0  # a share: larger changes read "over 1,000%"
+_MOST = 10.0  # a share: larger changes show as "over 1,000%"
 _ENOUGH_PROCESSES = 10
 _MOST_CHANGES = 8
 _MOST_POINTS = 12
@@ -58,7 +58,7 @@ _NOTES = {
 
 
 def headline(comparison: Comparison) -> str:
-    """`+6.2% per step (95% CI 5.1–7.4%)`; of several points, that it is one of them."""
+    """`+6.2% per step (95% CI 5.1–7.4%)`; for several points, that it is the worst."""
     count = len(comparison.items)
     of = f", worst of {count}" if count > 1 else ""
     change, interval = percent(comparison.change), interval_percent(comparison)
@@ -78,7 +78,7 @@ def percent(share: float) -> str:
 
 
 def interval_percent(item: ItemVerdict | Comparison) -> str:
-    """`5.1–7.4%`, without signs where both ends have that of the change."""
+    """`5.1–7.4%`, without signs if both ends have the change's sign."""
     low, high = sorted((item.low, item.high), key=abs)
     if low * high > 0 and abs(high) <= _MOST:
         return f"{_unsigned(low).removesuffix('%')}–{_unsigned(high)}"
@@ -124,7 +124,7 @@ def _work_change(work: WorkChange) -> str:
 
 
 def amount_change(one: AmountChange) -> str | None:
-    """What changed, and by how much; None where it hardly did."""
+    """What changed, and by how much; None if it hardly did."""
     base, other, name = one.base, one.other, one.name
     if abs(other - base) <= 0.01 * max(abs(base), abs(other)):
         return f"same {name}" if name is Quantity.PEAK_MEMORY else None
@@ -138,7 +138,7 @@ def amount_change(one: AmountChange) -> str | None:
 
 
 def losses_text(losses: LossComparison | None) -> str | None:
-    """None where neither side computed any."""
+    """None if neither side computed losses."""
     if losses is None:
         return None
     if losses.state is not LossState.DIFFER:
@@ -166,7 +166,7 @@ def _setting_text(value: SettingValue) -> str:
 
 
 def notes(comparison: Comparison) -> Iterator[str]:
-    """What the verdict rests on, and what makes it less certain; a sentence each."""
+    """What the verdict rests on, and what makes it less certain, one sentence each."""
     item = comparison.decisive
     ours, theirs = item.base_processes, item.other_processes
     both = f"{plural(ours, 'process', 'processes')} per side"
@@ -241,7 +241,7 @@ def comparison_story(comparison: Comparison) -> Story:
 
 
 def comparison_screen(comparison: Comparison) -> Story:
-    """The screen: the verdict with the exit code in its first line, then what leads the report."""
+    """The screen: verdict and exit code in the first line, then the report's lead."""
     line = f"{comparison.verdict}  {headline(comparison)} · {exit_code_reason(comparison)}"
     verdict = Paragraph(line, strong=True, tone=_TONES.get(comparison.verdict, Tone.PLAIN))
     section = Section("verdict", "", (verdict, *_lead(comparison)), Weight.LEAD)
@@ -365,7 +365,7 @@ def _kernels(kernels: KernelComparison | None) -> Section:
         f" {kernels.unit} ({kernels.new:,} new, {kernels.gone:,} gone):"
         f" {kernels.base_ms:.4g} → {kernels.other_ms:.4g} ms. The changes below add up."
     )
-    # Without a device the operators are the work itself and need no column of their own.
+    # Without a device the operators are the work itself and need no extra column.
     launched = kernels.unit is WorkUnit.KERNELS
     table = Table.known(
         "kernels",

@@ -32,8 +32,8 @@ Document = dict[str, Any]
 
 
 def gain_text(one: Document, step_ms: float, the: str = "") -> str:
-    """What it would save of a step; without a prediction, the share it concerns. `the`: "the " in
-    a sentence."""
+    """What it would save per step; without a prediction, its share. `the`: "the " for use in a
+    sentence."""
     if one["scope"] == "run":
         return f"{one['share']:.0%} of {the}run"
     if one["predicted"] is not None:
@@ -52,12 +52,12 @@ def _evidence_text(value: float | str, unit: str) -> str:
 
 
 def _fix_argument(fix: Document) -> str:
-    """As `--fix` takes it."""
+    """A fix as `--fix` takes it."""
     return f"{fix['name']}" + ("" if fix["value"] is None else f"={fix['value']}")
 
 
 def suggested_fixes(document: Document) -> list[str]:
-    """What the headroom rests on, as `--fix` takes it; all fixes where there is no headroom."""
+    """The fixes behind the headroom, as `--fix` takes them; all fixes without a headroom."""
     by = (document.get("headroom") or {}).get("by") or ()
     found = document.get("findings") or []
     chosen = [one for one in found if one["id"] in by] or found
@@ -65,7 +65,7 @@ def suggested_fixes(document: Document) -> list[str]:
 
 
 def distinct_answers(baseline: list[Document]) -> list[Document]:
-    """Answers without those that repeat why nothing is known."""
+    """Answers without repetitions of why something is unknown."""
     reasons: set[str] = set()
     shown = []
     for one in baseline:
@@ -77,14 +77,14 @@ def distinct_answers(baseline: list[Document]) -> list[Document]:
 
 
 TimelinePlace = tuple[tuple[int, int] | None, str]
-"""From and to in the timeline's nanoseconds, None where it is not there; what to search for."""
+"""Start and end in the timeline's nanoseconds, None if absent; and what to search for."""
 
 
 def _timeline_place(
     one: Document, timeline: Timeline | None, window: Document | None
 ) -> TimelinePlace:
-    """The longest run of what the finding names; else the longest time that a device was idle for
-    its reason; else the longest event whose name begins as its hint says."""
+    """The longest run of what the finding names; else the longest idle time with its cause; else
+    the longest event whose name starts with its hint."""
     if timeline is None:
         return None, ""
     host, names = timeline.host, timeline.names
@@ -123,13 +123,13 @@ def _longest(
     return (start, start + duration), timeline.name_of(int(events.name[row]))
 
 
-_BEFORE, _AFTER = 3, 4  # lines shown around the one that is meant
+_BEFORE, _AFTER = 3, 4  # lines shown around the relevant one
 
 
 def findings_section(
     document: Document, timeline: Timeline | None, sources: SourceLines, missing: Missing | None
 ) -> Section:
-    """Cards, then what is minor and what is fine. `missing`: why nothing could be found."""
+    """Cards, then minor findings and what is fine. `missing`: why nothing could be found."""
     window = document if "source" in document else document["timeline"]
     blocks: list[Block] = [missing] if missing else []
     found = [_card(one, document, timeline, window, sources) for one in document["findings"]]
@@ -171,7 +171,7 @@ def _card(
         span = f"{predicted['low']:.2f}–{predicted['high']:.2f}"
         speedup = f"{predicted['speedup']:.2f}× ({span})"
     if edit is not None and (edit["before"] is None or not edit["after"]):
-        # No line of the user's shows where the lines go.
+        # No user line shows where the new lines go.
         advice += f" In the source: {edit['words']}."
     program = document.get("run", {}).get("program")
     return Card(
@@ -205,7 +205,7 @@ def _command(one: Document, document: Document) -> str:
 
 
 def _excerpt(one: Document, sources: SourceLines, program: str | None) -> Excerpt | None:
-    """The first of its places that was kept, with the unbroken lines around it."""
+    """The first of its places whose source was kept, with the contiguous lines around it."""
     for where in one["where"]:
         lines, line = sources.get(where["file"] or "", {}), where["line"]
         if line not in lines:
@@ -221,7 +221,7 @@ def _excerpt(one: Document, sources: SourceLines, program: str | None) -> Excerp
 
 
 def answers_sections(document: Document) -> list[Section]:
-    """None where there were no steps to ask about."""
+    """The key questions; none without steps."""
     answers = distinct_answers(document["baseline"])
     pairs = tuple((one["question"], one["answer"]) for one in answers)
     return [Section("answers", "In short", (Facts(pairs),), Weight.DETAIL)] if pairs else []

@@ -8,7 +8,7 @@ from stepscope.report.story.blocks import Column, Command, Facts, Section, Story
 
 @dataclass(frozen=True, slots=True)
 class FixDescription:
-    """What `stepscope fixes` tells of a fix; its JSON document too."""
+    """What `stepscope fixes` shows of a fix; also its JSON document."""
 
     name: str
     group: str
@@ -33,7 +33,7 @@ _GROUPS = ("data", "waiting", "arithmetic", "launch", "memory", "batch")
 
 
 def fixes_story(fixes: Sequence[FixDescription]) -> Story:
-    """All of them, by group: from the data to the batch, groups of other packages last."""
+    """All fixes by group: from the data to the batch, groups from other packages last."""
     sections = []
     for group in dict.fromkeys([*_GROUPS, *(fix.group for fix in fixes)]):
         members = [fix for fix in fixes if fix.group == group]

@@ -1,4 +1,4 @@
-"""The story of a result, or of several side by side with a table of versions."""
+"""The story of a result, or of several with a table of versions."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +30,7 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """None: not known. `gpu_use` is 0 to 1."""
+    """One version of a program. None: unknown. `gpu_use` is 0 to 1."""
 
     name: str
     step_ms: float | None
@@ -39,14 +39,15 @@ class _Version:
     memory_bytes: float | None
 
     def speedup_to(self, first: "_Version") -> float | None:
-        """How many times as fast: by samples where both are known, else by steps."""
+        """The speedup over `first`: by samples if both are known, else by steps."""
         if self.samples_per_s and first.samples_per_s:
             return self.samples_per_s / first.samples_per_s
         return first.step_ms / self.step_ms if self.step_ms and first.step_ms else None
 
 
 def _versions_of(subject: LoadedResult) -> Iterator[_Version]:
-    """One of a run or trace; each rung, point or size of a tune, bench or batch that ran."""
+    """The version of a run or trace; each rung, point or size of a tune, bench or batch that
+    ran."""
     document = subject.document
     if subject.kind == "run":
         yield _run_version(subject.name, document)
@@ -98,7 +99,8 @@ def _run_version(name: str, document: Document) -> _Version:
 
 
 def versions_table(subjects: Sequence[LoadedResult]) -> Table:
-    """Version × GPU use × throughput × speedup: of each run, or of a tune's or bench's variants."""
+    """Version × GPU use × throughput × speedup, for each run or for the variants of a tune or
+    bench."""
     found = [version for subject in subjects for version in _versions_of(subject)]
     memory = Column.numeric("peak memory", "MiB", digits=4)
     return Table.of(
@@ -115,7 +117,7 @@ def versions_table(subjects: Sequence[LoadedResult]) -> Table:
 
 
 def story_of(subject: LoadedResult) -> Story:
-    """Everything there is to say of a result."""
+    """The full story of a result."""
     build: Callable[[LoadedResult], Story]
     match subject.kind:
         case "run":
@@ -134,7 +136,7 @@ def story_of(subject: LoadedResult) -> Story:
 
 
 def screen_of(subject: LoadedResult) -> Story:
-    """The default screen of a result; of a run or a trace from its document alone."""
+    """The default screen of a result; for a run or trace, from its document alone."""
     if subject.kind == "run":
         from stepscope.report.story.run.story import run_screen
 
@@ -149,7 +151,7 @@ def screen_of(subject: LoadedResult) -> Story:
 def story_of_several(
     subjects: Sequence[LoadedResult], compared: "Comparison | str | None"
 ) -> Story:
-    """`compared`: the comparison of two, why there is none, or None of more than two."""
+    """`compared`: the comparison of two, why there is none, or None for more than two."""
     stories = [story_of(subject) for subject in subjects]
     alike = Counter(story.title for story in stories)
     titles = [
@@ -182,7 +184,7 @@ def story_of_several(
 
 
 def _numbered(section: Section, number: str, title: str) -> Section:
-    """With ids of its own, so that sections of several stories do not meet."""
+    """With unique ids, so that sections of several stories do not clash."""
     label, title = f"{number}-{section.id}", f"{section.title} — {title}"
     blocks = tuple(_block(block, number) for block in section.blocks)
     return replace(section, id=label, title=title, blocks=blocks)
@@ -195,5 +197,5 @@ def _block(block: Block, number: str) -> Block:
         return replace(block, id=f"{number}-{block.id}", at_ns=None, search="")
     if isinstance(block, TimelineView):
         what = "No timeline in a report of several results."
-        return Missing(what, "A report of this one alone draws it.")
+        return Missing(what, "A report of this result alone has it.")
     return block

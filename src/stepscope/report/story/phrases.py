@@ -1,4 +1,4 @@
-"""The words every format shares: names of phases and idle causes, files, commands, how it ended."""
+"""Words shared by all formats: names of phases and idle causes, files, commands, outcomes."""
 
 import os
 import shlex
@@ -34,14 +34,14 @@ RUN_PART_NAMES = {
     "warmup": "warm-up",
     "window": "recording",
 }
-"""What is not here is called by its key."""
+"""Other parts are shown by their key."""
 DEVICE_WORK = {
     "compute": ("compute", Role.COMPUTE),
     "exposed_communication": ("communication", Role.COMMUNICATION),
     "exposed_copy": ("copies", Role.COPY),
     "idle": ("idle", Role.IDLE),
 }
-"""What a device does."""
+"""Names of device work."""
 STEP_SOURCES = {
     "ProfilerStep": "marked by the profiler",
     "annotation": "from annotations",
@@ -63,12 +63,12 @@ IDLE_CAUSES = {
 
 
 def without_autograd_prefix(where: str) -> str:
-    """What the host was in, without what autograd puts before every one of its nodes."""
+    """What the host was in, without autograd's prefix."""
     return where.removeprefix("autograd::engine::evaluate_function: ")
 
 
 def costliest_place(places: list[Document]) -> str:
-    """The costliest place on the host, short; empty where none is known."""
+    """The costliest place on the host, shortened; empty if unknown."""
     where = places[0]["where"] if places else None
     return keep_end(without_autograd_prefix(where), 25) if where else ""
 
@@ -83,7 +83,7 @@ NO_BOTTLENECK = "No bottleneck found: no known fix saves 2% of a step."
 
 
 def display_path(file: str, program: str | None = None) -> str:
-    """Relative to the program's folder where it lies below; a library's from its package on."""
+    """A path relative to the program's folder if below it; for a library, from its package on."""
     for packages in ("site-packages", "dist-packages"):
         before, found, after = file.rpartition(f"/{packages}/")
         if found and before:
@@ -97,7 +97,7 @@ def display_path(file: str, program: str | None = None) -> str:
 
 
 def display_location(file: str | None, line: int | None, program: str | None = None) -> str:
-    """`train.py:31`; empty where no file is known."""
+    """`train.py:31`; empty if the file is unknown."""
     if not file:
         return ""
     name = display_path(file, program)
@@ -105,12 +105,12 @@ def display_location(file: str | None, line: int | None, program: str | None = N
 
 
 def location_of(one: Document, program: str | None = None) -> str:
-    """The same of a document that has a `file` and a `line`, where they are known."""
+    """The same for a document with optional `file` and `line`."""
     return display_location(one.get("file"), one.get("line"), program)
 
 
 def command_line(run: Document) -> str:
-    """The program with its arguments as a shell takes them; `-m module` stays two words."""
+    """The program with its arguments, quoted for a shell; `-m module` stays two words."""
     program = str(run["program"])
     module = program.removeprefix("-m ")
     words = [*(["-m"] if module != program else []), module, *map(str, run["argv"])]
@@ -118,7 +118,7 @@ def command_line(run: Document) -> str:
 
 
 def rerun_command(document: Document, options: str) -> str:
-    """The command that observes the same program with other options."""
+    """The command that observes the same program with these options."""
     told = command_line(document["run"])
     return joined("stepscope run", options, "…" if MASK in told else told, by=" ")
 
@@ -129,22 +129,22 @@ def fix_options(fixes: Iterable[str]) -> str:
 
 
 def joined(*parts: str | None, by: str = " · ") -> str:
-    """Those parts that are not empty."""
+    """The non-empty parts, joined."""
     return by.join(part for part in parts if part)
 
 
 def torch_text(version: object) -> str:
-    """`torch 2.9.1`, without what it was built for; empty where it is not known."""
+    """`torch 2.9.1`, without the build suffix; empty if unknown."""
     return f"torch {str(version).partition('+')[0]}" if version else ""
 
 
 def minute_text(time: object) -> str:
-    """`2025-11-18 09:30` of an ISO time; empty where it is not known."""
+    """`2025-11-18 09:30` from an ISO time; empty if unknown."""
     return str(time or "")[:16].replace("T", " ")
 
 
 def outcome_sentences(document: Document) -> list[str]:
-    """How a run that did not end well ended, or that it still runs; nothing where all is well."""
+    """How a run failed, or that it still runs; empty if all is well."""
     run = document["run"]
     code, memory = run["exit_code"], run["out_of_memory"]
     if code is None:
@@ -170,7 +170,7 @@ def outcome_sentences(document: Document) -> list[str]:
 
 
 def fix_outcome(fix: Document) -> Paragraph:
-    """What became of a fix that was asked for."""
+    """What became of a requested fix."""
     value = f"={fix['value']}" if fix["value"] is not None else ""
     applied = fix["state"] == "applied"
     words = fix["where"] if applied else fix["reasons"]
@@ -182,7 +182,7 @@ def fix_outcome(fix: Document) -> Paragraph:
 
 
 def run_remarks(document: Document) -> list[Paragraph]:
-    """Spikes, drift, throttling, other processes on the GPU: a sentence each."""
+    """Spikes, drift, throttling, other processes on the GPU: one sentence each."""
     steps, gpu = document["steps"], document["gpu"]
     found = []
     spikes = steps["spikes"]
@@ -201,12 +201,12 @@ def run_remarks(document: Document) -> list[Paragraph]:
     return [Paragraph(text, tone=Tone.WARN) for text in found]
 
 
-DRIFTING = 0.05  # of a step's time, over the run: worth saying
-_CROWDED = 0.85  # of the usable cores in use: beyond it processes wait for each other
+DRIFTING = 0.05  # of a step's time, over the run: smaller drift is not mentioned
+_CROWDED = 0.85  # of the usable cores: beyond this, processes wait for each other
 
 
 def busy_machine(document: Document) -> list[Paragraph]:
-    """Says so where others' use of the cores has slowed the steps."""
+    """A note if other processes' use of the cores slowed the steps."""
     host, machine = document.get("host") or {}, document["config"].get("machine") or {}
     cpu = machine.get("cpu") or {}
     usable, others = cpu.get("usable_cores") or 0, (host.get("other_cpu_percent") or 0) / 100
@@ -218,7 +218,7 @@ def busy_machine(document: Document) -> list[Paragraph]:
 
 
 def step_noun(document: Document) -> str:
-    """What a step of this run is: `step`, `model call`, `batch`."""
+    """What this run's steps are: `step`, `model call`, `batch`."""
     return {"inference": "model call", "batches": "batch"}.get(document["steps"]["what"], "step")
 
 
@@ -230,19 +230,19 @@ def counted_steps(document: Document) -> str:
 
 
 def path_from_here(folder: str) -> str:
-    """A path relative to here when it lies below."""
+    """A path relative to the current folder if below it."""
     relative = os.path.relpath(folder)
     return os.path.abspath(folder) if relative.startswith("..") else relative
 
 
 def run_reference(run: Document) -> str:
-    """What names the run to `show` and `report`: its id where that finds it, else its folder."""
+    """The run's name for `show` and `report`: its id if that finds it, else its folder."""
     path = path_from_here(run["folder"])
     return str(run["id"]) if path.startswith(".stepscope/") else shlex.quote(path)
 
 
 def places_text(places: list[Document], program: str | None = None) -> str:
-    """`train.py:58, :60`: three places at most, a file's name once in a row."""
+    """`train.py:58, :60`: at most three places, without repeating the file."""
     known = [at for at in places if at["file"] and at["line"]]
     found = dict.fromkeys((display_path(at["file"], program), at["line"]) for at in known)
     shown: list[str] = []

@@ -13,7 +13,7 @@ MAX_POINTS = 2000
 
 
 def downsampled_indices(values: npt.NDArray[Any], most: int = MAX_POINTS) -> npt.NDArray[np.intp]:
-    """Which points to draw: all, or each stretch's lowest and highest, in order."""
+    """Indices of points to draw: all, or the lowest and highest of each stretch, in order."""
     size = len(values)
     if size <= most:
         return np.arange(size)
@@ -28,7 +28,7 @@ def downsampled_indices(values: npt.NDArray[Any], most: int = MAX_POINTS) -> npt
 
 
 def downsample_note(total: int, what: str, most: int = MAX_POINTS) -> str:
-    """Said below a chart that draws fewer points than there are; empty where it draws all."""
+    """The note below a downsampled chart; empty if it draws all points."""
     if total <= most:
         return ""
     width = -(-total // (most // 2 - 1))
@@ -39,7 +39,8 @@ Samples = npt.NDArray[Any]
 
 
 def seconds_since_start(document: dict[str, Any], samples: Samples) -> npt.NDArray[np.float64]:
-    """Seconds since the program's start of each sample; since the first where that is not known."""
+    """Each sample's seconds since the program's start, or since the first sample if that is
+    unknown."""
     start = float(document["run"].get("started_ns") or 0) or float(samples["t_ns"][0])
     seconds: npt.NDArray[np.float64] = (samples["t_ns"] - start) / 1e9
     return seconds
@@ -54,7 +55,7 @@ def over_time_chart(
     unit: str,
     scale: float = 1.0,
 ) -> Chart | None:
-    """A line per column that holds something; None where none does."""
+    """One line per column with data; None without any."""
     series = []
     for column, label in columns.items():
         values = samples[column] * scale
@@ -69,11 +70,11 @@ def over_time_chart(
 
 
 _BINS = 40
-_FAR = 1.5  # times the 99th percentile: beyond that, bins would tell nothing of the rest
+_FAR = 1.5  # times the 99th percentile: beyond it, bins would say nothing about the rest
 
 
 def step_histogram(times_ms: npt.NDArray[Any], noun: str) -> Chart:
-    """Step times in bins; what lies far out is in the last one, and said."""
+    """Step times in bins; outliers go into the last one, with a note."""
     low, high = float(times_ms.min()), float(times_ms.max())
     far = _FAR * float(np.percentile(times_ms, 99))
     beyond = int(np.count_nonzero(times_ms > far))

@@ -1,4 +1,4 @@
-"""What ran, how it went and where: the first and the last section of a report."""
+"""What ran, where, and how it went: the first and last sections of a report."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -42,13 +42,13 @@ Document = dict[str, Any]
 
 
 def run_verdict(document: Document) -> str:
-    """The one sentence: how it ended where it did not end well, what is slow, what could be."""
+    """The verdict in one sentence: how it failed, if it did; what is slow; what is possible."""
     told = bottleneck(document) if document["steps"]["count"] else "No steps seen."
     return " ".join([*outcome_sentences(document)[:1], told])
 
 
 def bottleneck(document: Document) -> str:
-    """What is slow and what could be, of a run's steps or a recording's."""
+    """What is slow and what is possible, for the steps of a run or recording."""
     findings = document["findings"]
     if not findings:
         return NO_BOTTLENECK
@@ -57,7 +57,7 @@ def bottleneck(document: Document) -> str:
 
 
 def in_reach(document: Document) -> str:
-    """`up to 6.4× faster with 3 fixes (9.9 ms per step)`; empty where nothing is predicted."""
+    """`up to 6.4× faster with 3 fixes (9.9 ms per step)`; empty without predictions."""
     could = document.get("headroom")
     if could is None:
         return ""
@@ -71,7 +71,8 @@ def in_reach(document: Document) -> str:
 
 
 def findings_lead(document: Document, section: Section, short: bool = False) -> Section:
-    """`short`: the cards alone, with what is in reach in the title, as no verdict stands above."""
+    """`short`: only the cards, with the possible gain in the title, since no verdict precedes
+    them."""
     if not short:
         return replace(section, weight=Weight.LEAD)
     reach = in_reach(document)
@@ -81,7 +82,7 @@ def findings_lead(document: Document, section: Section, short: bool = False) -> 
 
 
 def run_subtitle(document: Document, dated: bool = True) -> str:
-    """Program, steps, device, versions, date where that is wanted."""
+    """Program, steps, device, versions, and the date if `dated`."""
     run = document["run"]
     return joined(
         display_path(run["program"], run["program"]),
@@ -105,7 +106,7 @@ def run_summary(document: Document) -> Section:
 
 
 def summary_blocks(document: Document) -> list[Block]:
-    """How it ended, what became of its fixes, the figures."""
+    """How it ended, what became of its fixes, the numbers."""
     tone = Tone.WARN if document["run"]["exit_code"] is None else Tone.BAD
     ended = [Paragraph(text, strong=True, tone=tone) for text in outcome_sentences(document)]
     fixes = map(fix_outcome, document["fixes"])
@@ -140,14 +141,14 @@ def _figures(document: Document) -> Facts:
 
 
 def _bytes_of(part: float, whole: float | None) -> str:
-    """`3.1 of 140 GiB`; both units where they differ."""
+    """`3.1 of 140 GiB`; with both units if they differ."""
     text, number = format_bytes(part), format_bytes(whole).replace(".0 ", " ") if whole else ""
     same = text.partition(" ")[2] == number.partition(" ")[2]
     return f"{text.partition(' ')[0] if same else text} of {number}" if whole else text
 
 
 def environment_section(document: Document) -> Section:
-    """All that is needed to run it again under the same conditions."""
+    """Everything needed to rerun it under the same conditions."""
     config, run = document["config"], document["run"]
     more = {key: config.get(key) for key in ("autocast", "scaler", "distributed")}
     switches = (config.get("switches") or {}) | {k: v for k, v in more.items() if v is not None}
@@ -173,7 +174,7 @@ def environment_section(document: Document) -> Section:
 
 
 def machine_facts(machine: Document) -> tuple[tuple[str, str], ...]:
-    """The devices, the memory and the system under them, as far as known."""
+    """Devices, memory and system, as far as known."""
     cpu, memory = machine.get("cpu") or {}, machine.get("memory") or {}
     pairs: list[tuple[str, object]] = []
     for gpu in machine.get("gpus") or ():
@@ -217,7 +218,7 @@ def _named(name: str, title: str, values: Mapping[str, Any]) -> list[Table]:
 
 
 def _cell(value: Any) -> Cell:
-    """A value as it is; what has parts, in words."""
+    """A raw value; compound values in words."""
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if isinstance(value, Mapping):

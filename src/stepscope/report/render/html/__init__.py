@@ -1,1 +1,1 @@
-"""A report as one HTML file that needs nothing else."""
+"""A report as one self-contained HTML file."""

@@ -26,7 +26,7 @@ def _copyable(block: Code) -> str:
 
 
 def _edited(before: str, after: tuple[str, ...]) -> str:
-    """A line as it is and the lines as they would be; the button copies the latter."""
+    """A line before and its edit after; the button copies the latter."""
     old = f"<del>{escape_code(before) or ' '}</del>" if before else ""
     new = "".join(f"<ins>{escape_code(line) or ' '}</ins>" for line in after)
     lines = f'<pre tabindex="0"><code>{old}{new}</code></pre>'
@@ -34,7 +34,7 @@ def _edited(before: str, after: tuple[str, ...]) -> str:
 
 
 def _excerpt(block: Excerpt) -> str:
-    """Numbered lines, the one that is meant marked."""
+    """Numbered lines with the relevant one marked."""
     lines = ""
     for number, line in enumerate(block.lines, block.first):
         tag = "mark" if number == block.line else "span"
@@ -46,18 +46,18 @@ def _excerpt(block: Excerpt) -> str:
 
 
 _FILTERED_FROM = 9
-"""Shorter tables are seen whole."""
+"""Rows; shorter tables need no filter."""
 _LONG = 40
-"""Characters of a cell that gets room of its own."""
+"""Characters; longer cells get their own space."""
 _LONG_NAME = 80
 _LONG_TEXT = 400
-"""Longer names and sentences open by a click."""
+"""Characters; longer cells open on click."""
 _LONG_WORD = 24
-"""Characters of a word that only names have, as kernels' and paths."""
+"""Characters of a word found only in names such as kernels and paths."""
 
 
 def render_table(block: Table) -> str:
-    """The table with its tools. Rows beyond `shown` wait for a click."""
+    """The table with its tools. Rows beyond `shown` appear on click."""
     label = escape_attribute(block.title or block.id)
     title = f"<h3>{escape_text(block.title)}</h3>" if block.title else ""
     tools = ""
@@ -88,7 +88,7 @@ def render_table(block: Table) -> str:
 
 
 def _whole(block: Table) -> list[tuple[Cell, ...]]:
-    """The rows; columns in which every number is whole have them as whole ones."""
+    """The rows, with integers in columns where every number is whole."""
     made: list[Sequence[Cell]] = []
     for at, column in enumerate(block.columns):
         values = [row[at] for row in block.rows]
@@ -129,15 +129,15 @@ def _cell(value: Cell, column: Column) -> str:
 
 
 KINDS = {
-    "exact": "the same losses, bit for bit",
-    "numeric": "the same model with other rounding or random draws",
+    "exact": "same losses, bit for bit",
+    "numeric": "same model, different rounding or random draws",
     "semantic": "changes training itself",
-    "none": "told, not changed",
+    "none": "advice only",
 }
 
 
 def render_card(block: Card, label: str, *, timeline: bool) -> str:
-    """`label` is its id; the way to its place is offered where the page has a timeline."""
+    """`label` is its id; with a `timeline` in the page it links to its place there."""
     kind = block.kind if block.kind in KINDS else "none"
     meaning = escape_attribute(KINDS[kind])
     chip = f'<span class="chip" title="{meaning}">{escape_text(block.kind)}</span>'
@@ -182,7 +182,7 @@ def section_anchor(block: story.Section) -> str:
 
 
 def render_section(block: story.Section, *, timeline: bool) -> str:
-    """A section with its anchor. `timeline`: the page holds one to lead to."""
+    """A section with its anchor. `timeline`: whether the page has one to link to."""
     label = section_anchor(block)
     blocks = _blocks(block.blocks, label, timeline)
     if not block.title:
@@ -194,7 +194,7 @@ def render_section(block: story.Section, *, timeline: bool) -> str:
 
 
 def _blocks(blocks: tuple[story.Block, ...], label: str, timeline: bool) -> str:
-    """In order; charts that follow each other share a row where there is room."""
+    """Blocks in order; adjacent charts share a row if there is room."""
     made, charts, cards = "", "", 0
     for block in blocks:
         if isinstance(block, story.Chart) and not is_wide(block):
@@ -236,7 +236,7 @@ def _block(block: story.Block, timeline: bool) -> str:
         case story.TimelineView():
             words = f"{plural(block.events, 'event')} are in {block.trace}, which Perfetto opens."
             return _missing(story.Missing("The timeline is not in this page.", words))
-    raise TypeError(f"no way to draw a {type(block).__name__} by itself")
+    raise TypeError(f"cannot draw a {type(block).__name__}")
 
 
 def _missing(block: story.Missing) -> str:
@@ -246,7 +246,7 @@ def _missing(block: story.Missing) -> str:
 
 
 def _chart(block: story.Chart) -> str:
-    """Its title and note as text, its figure as data that the page's script draws."""
+    """Title and note as text, the figure as data for the page's script."""
     label = f"chart-{html_id(block.id)}"
     note = f"<p>{escape_text(block.note)}</p>" if block.note else ""
     made = plotly_figure(block)

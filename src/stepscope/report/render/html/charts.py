@@ -1,4 +1,4 @@
-"""Charts as plotly figures whose colours are the page's own variables."""
+"""Charts as plotly figures with the page's CSS variables as colours."""
 
 import math
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ _ROLES = {
 
 
 def series_colour(role: Role | None, position: int) -> str:
-    """Of a series, by its role where it has one, else by its position in the chart."""
+    """A series' colour, by its role if it has one, else by its position in the chart."""
     number = position % (_COLOURS - 1) + 1 if role is None else _ROLES[role]
     return f"var(--series-{number})"
 
@@ -53,7 +53,7 @@ def _traces(chart: Chart) -> list[Trace]:
 
 
 def _plotly_values(values: Sequence[Cell]) -> list[Any]:
-    """Values for the library: text escaped, numbers of seven digits."""
+    """Values for plotly: text escaped, numbers to seven digits."""
 
     def number(value: float | bool | None) -> float | None:
         return None if value is None or not math.isfinite(value) else float(f"{value:.7g}")
@@ -62,7 +62,7 @@ def _plotly_values(values: Sequence[Cell]) -> list[Any]:
 
 
 def _trace(series: Series, kind: str, *, told: bool = True, across: bool = False) -> Trace:
-    """Its name, and where `told` what hovering says."""
+    """A trace with its name and, if `told`, its hover text."""
     trace: Trace = {
         "type": kind,
         "name": escape_label(keep_start(series.name, _LONGEST_NAME)),
@@ -113,7 +113,7 @@ def _points(series: Series, paint: str) -> Trace:
 
 
 def _line(series: Series, paint: str, *, dashed: bool) -> list[Trace]:
-    """The line, above its band where it has an interval."""
+    """The line, and its band if it has an interval."""
     x, stroke = _plotly_values(series.x), {"color": paint, "width": 1.8}
     line = _trace(series, "scatter") | {"x": x, "y": _plotly_values(series.y)}
     marked = not dashed and len(series.y) <= _MARKED_POINTS
@@ -123,7 +123,7 @@ def _line(series: Series, paint: str, *, dashed: bool) -> list[Trace]:
         return [line]
     edge: Trace = {"type": "scatter", "mode": "lines", "x": x, "line": {"width": 0}}
     edge |= {"showlegend": False, "hoverinfo": "skip"}
-    soft = paint.replace("var(", "soft(", 1)  # thin enough to lie behind a line
+    soft = paint.replace("var(", "soft(", 1)  # faint enough behind a line
     band = {"y": _plotly_values(series.high), "fill": "tonexty", "fillcolor": soft}
     return [edge | {"y": _plotly_values(series.low)}, edge | band, line]
 
@@ -133,7 +133,7 @@ _ROOT = "var(--raised)"
 
 
 def treemap_trace(series: Series) -> dict[str, Any]:
-    """One trace. A tile with children is as large as they are together."""
+    """One trace. A tile with children is as large as their sum."""
     names = [str(name) for name in series.x]
     parents = list(series.parents) or [""] * len(names)
     for parent in sorted(set(parents) - set(names) - {""}):
@@ -168,8 +168,8 @@ def treemap_trace(series: Series) -> dict[str, Any]:
 
 
 def _above(names: list[str], parents: list[str]) -> list[int | None]:
-    """Each tile's parent. A name that several tiles have means a root, else the first of them; a
-    tile that is, by way of others, its own parent has none."""
+    """Each tile's parent. A name shared by several tiles means a root, else the first of them; a
+    tile that is its own ancestor has none."""
     place: dict[str, int] = {}
     for at, (name, parent) in enumerate(zip(names, parents, strict=True)):
         if name not in place or (not parent and parents[place[name]]):
@@ -187,7 +187,7 @@ def _above(names: list[str], parents: list[str]) -> list[int | None]:
 
 
 def _colours(above: list[int | None]) -> list[str]:
-    """One colour for each branch below a single root, else for each root."""
+    """One colour per branch below a single root, else per root."""
     roots = [at for at, parent in enumerate(above) if parent is None]
     below = [at for at, parent in enumerate(above) if len(roots) == 1 and parent == roots[0]]
     order = {at: number for number, at in enumerate(below or roots)}
@@ -202,16 +202,16 @@ def _colours(above: list[int | None]) -> list[str]:
 
 _ROW_PX = 26
 _TOOLS_PX = 28
-"""Room for the chart's buttons, which would lie on its bars where no legend is above them."""
+"""Space for the chart's buttons, which would cover its bars without a legend."""
 _READABLE = {"mode": "hide", "minsize": 10}
-"""Words that do not fit are left out, never made tiny."""
+"""Smallest text; labels that do not fit are left out, never shrunk further."""
 
 
 _LEGEND = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"}
 
 
 def plotly_figure(chart: Chart) -> dict[str, Any]:
-    """Its traces, layout and height."""
+    """A chart's traces, layout and height."""
     layout: dict[str, Any]
     if chart.kind == "treemap":
         margin = {"l": 0, "r": 0, "t": 0, "b": 0}
@@ -244,7 +244,7 @@ def plotly_figure(chart: Chart) -> dict[str, Any]:
 
 
 def figure_height(chart: Chart) -> int:
-    """Pixels: no more than its bars need."""
+    """Height in pixels, no more than its bars need."""
     if not chart.across:
         return 300
     rows = max(1, len({str(x) for series in chart.series for x in series.x}))
@@ -259,7 +259,7 @@ def _has_legend(chart: Chart) -> bool:
 
 
 def is_wide(chart: Chart) -> bool:
-    """Whether it wants the page's whole width."""
+    """Whether it needs the page's whole width."""
     return chart.kind == "treemap" or (chart.kind == "stacked" and chart.across)
 
 

@@ -1,4 +1,4 @@
-"""Strangers' text on its way into the page: nothing in it becomes markup, style or script."""
+"""Escapes strangers' text for the page: nothing in it becomes markup, style or script."""
 
 import html
 import json
@@ -12,35 +12,35 @@ _IN_JSON = {ord(c): f"\\u{ord(c):04x}" for c in "<>&"}
 
 
 def escape_text(value: str) -> str:
-    """Between tags. Control characters and what turns the writing direction are made visible."""
+    """For text between tags. Control and bidirectional characters are made visible."""
     return html.escape(one_line(value), quote=False)
 
 
 def escape_attribute(value: str) -> str:
-    """Between double quotes of an attribute that is neither an address nor a handler."""
+    """For a double-quoted attribute that is neither a URL nor a handler."""
     return html.escape(one_line(value), quote=True)
 
 
 def escape_code(value: str) -> str:
-    """Between tags, lines and indentation kept."""
+    """For code between tags, keeping lines and indentation."""
     return "\n".join(escape_text(line.expandtabs(4)) for line in value.splitlines())
 
 
 def html_id(value: str) -> str:
-    """An id, fit for an attribute and for an address's fragment."""
+    """An id, safe for an attribute and a URL fragment."""
     return _NOT_IN_IDS.sub("-", value).strip("-") or "x"
 
 
 def json_for_script(value: Any) -> str:
-    """JSON inside a script element that holds data: it cannot end the element or open another.
+    """JSON for a data script element, which it cannot close or reopen.
 
-    Raises ValueError on NaN: such values are None by then.
+    Raises ValueError on NaN: such values must already be None.
     """
     dumped = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return dumped.translate(_IN_JSON)
 
 
 def escape_label(value: str) -> str:
-    """For the chart library, which reads a few tags, entities and templates in any label."""
+    """For plotly, which interprets some tags, entities and templates in labels."""
     plain = one_line(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return plain.replace("%{", "% {")

@@ -1,4 +1,4 @@
-"""The whole page: one file without a single request, styles and scripts pinned by hash."""
+"""The whole page: one file that makes no requests, with scripts pinned by hash."""
 
 import base64
 import gzip
@@ -22,25 +22,26 @@ _ASSETS = files("stepscope.report.render.html").joinpath("assets")
 
 
 def asset(name: str) -> str:
-    """One of our own files."""
+    """The text of one of our asset files."""
     return _ASSETS.joinpath(name).read_text(encoding="utf-8")
 
 
 def assets(folder: str, ending: str) -> list[str]:
-    """The texts of a folder's files with an ending, by name."""
+    """The texts of a folder's files with this ending, by name."""
     names = sorted(one.name for one in _ASSETS.joinpath(folder).iterdir())
     return [asset(f"{folder}/{name}") for name in names if name.endswith(ending)]
 
 
 def source_hash(text: str) -> str:
-    """How a Content-Security-Policy names an inline script or style."""
+    """An inline script's hash for a Content-Security-Policy."""
     digest = hashlib.sha256(text.encode("utf-8")).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 @cache
 def chart_library() -> tuple[str, str]:
-    """Plotly, gzipped and packed, and the hash of its text. Raises MissingExtra without plotly."""
+    """Plotly, gzipped and base64-encoded, and the hash of its text. Raises MissingExtra without
+    plotly."""
     spec = find_spec("plotly")
     if spec is None or not spec.submodule_search_locations:
         raise MissingExtra("plotly", "report", "an HTML report")
@@ -63,9 +64,9 @@ _STYLES = (
 
 
 def render_page(story: Story, timeline: bytes | None = None) -> str:
-    """A story as HTML. `timeline` is the gzipped payload of timeline_data.encode.
+    """A story as HTML. `timeline` is the gzipped payload of `timeline.encode_timeline`.
 
-    Raises MissingExtra where there are charts to draw and plotly is not installed.
+    Raises MissingExtra if there are charts but plotly is not installed.
     """
     early, late, stored = asset("page/theme.js"), [asset(one) for one in _SCRIPTS], ""
     styles, library_hash = [*map(asset, _STYLES)], ""
@@ -82,8 +83,8 @@ def render_page(story: Story, timeline: bytes | None = None) -> str:
     styles.append(asset("page/print.css"))
     style = "\n".join(styles)
     hashes = " ".join([*map(source_hash, (early, *late)), library_hash]).rstrip()
-    # Only our own scripts run; nothing is fetched, framed or sent. Styles are free, since the chart
-    # library writes its own: without addresses to fetch from they can tell nobody anything.
+    # Only our own scripts run; nothing is fetched, framed or sent. Styles are unrestricted, since
+    # plotly writes its own: without URLs to fetch they cannot leak anything.
     policy = (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline';"
         " img-src data: blob:; base-uri 'none'; form-action 'none'"
@@ -132,12 +133,12 @@ def _main(story: Story, timeline: bool) -> str:
 
 
 _PERFETTO_BYTES: Final = 1_500_000
-"""A larger trace stays a file of its own."""
+"""Bytes; a larger trace stays a separate file."""
 
 
 def result_page(subjects: Sequence[LoadedResult], story: Story) -> str:
-    """The whole page, with the window for its canvas where one was recorded, but not of several
-    results. Raises MissingExtra where charts need a package."""
+    """The whole page, with the timeline if a window was recorded and there is one result. Raises
+    MissingExtra if charts need a package."""
     drawn = any(isinstance(block, TimelineView) for block in story.blocks)
     timeline, trace = subjects[0].timeline if drawn else None, subjects[0].trace
     if timeline is None:

@@ -1,4 +1,4 @@
-"""A recorded window as the bytes the page draws: events in rows, merged where too many, packed."""
+"""A recorded window as bytes for the page: events in rows, merged if there are too many, packed."""
 
 import gzip
 import json
@@ -33,7 +33,7 @@ _BY_COLOUR = {
     7: ("attention", "softmax", "idle: synchronisation"),
 }
 _COLOURS = {name: colour for colour, names in _BY_COLOUR.items() for name in names}
-"""The number of a category's `--series-` colour; 8 is that of all others."""
+"""The number of a category's `--series-` colour; others get 8."""
 
 
 MAGIC = b"STL1"
@@ -43,11 +43,11 @@ _WHOLE = {
     "u4": (0, 0xFFFFFFFF),
     "i4": (-(1 << 31), (1 << 31) - 1),
 }
-"""The least and the largest number of each type; what none holds is stored as a float64, `f8`."""
+"""The range of each type; values outside all are stored as float64, `f8`."""
 
 
 class Packing:
-    """Collects columns; each is split into its bytes' planes, since high bytes are mostly alike."""
+    """Collects columns; each is split into byte planes, since high bytes are mostly alike."""
 
     def __init__(self) -> None:
         self._planes: list[bytes] = []
@@ -56,7 +56,7 @@ class Packing:
         """Type, number of values, offset in bytes."""
 
     def add(self, name: str, values: Column) -> None:
-        """In the smallest type that holds the values exactly."""
+        """Add values in the smallest type that holds them exactly."""
         low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
         fits = (kind for kind, (least, most) in _WHOLE.items() if least <= low and high <= most)
         kind = next(fits, "f8")
@@ -66,20 +66,21 @@ class Packing:
         self.add_bytes(np.ascontiguousarray(planes).tobytes())
 
     def add_bytes(self, data: bytes) -> tuple[int, int]:
-        """As they are: their offset and length."""
+        """Add bytes unchanged; returns their offset and length."""
         self._planes.append(data)
         self._at += len(data)
         return self._at - len(data), len(data)
 
     def packed(self, head: dict[str, Any]) -> bytes:
-        """All of it, gzipped: a mark, the head's length, the head as JSON, the columns."""
+        """Everything, gzipped: a magic number, the header's length, the header as JSON, the
+        columns."""
         text = json.dumps({**head, "columns": self.columns}, separators=(",", ":")).encode()
         whole = b"".join((MAGIC, np.array([len(text)], "<u4").tobytes(), text, *self._planes))
         return gzip.compress(whole, 6, mtime=0)
 
 
 def unpacked(data: bytes) -> tuple[dict[str, Any], dict[str, Column]]:
-    """The head and the columns again, as the page reads them."""
+    """The header and the columns, as the page reads them."""
     whole = gzip.decompress(data)
     length = int(np.frombuffer(whole[4:8], "<u4")[0])
     head: dict[str, Any] = json.loads(whole[8 : 8 + length])
@@ -92,10 +93,10 @@ def unpacked(data: bytes) -> tuple[dict[str, Any], dict[str, Column]]:
 
 
 _TELLING = {"stream": 8.0, "copy": 8.0, "idle": 4.0, "step": np.inf, "phase": np.inf}
-"""How much shorter than on a host thread an event may be before it is merged."""
+"""How much shorter than on a host thread events may be before they are merged."""
 _DEEPEST = 96  # rows of a track
 _SHORTEST, _LONGEST, _CLOSE = 6.0, 44.0, 0.1
-"""What may count as short, as powers of two nanoseconds, and how closely that is found."""
+"""The range of the merging threshold, as powers of two nanoseconds, and its resolution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,19 +105,19 @@ class _EventRows:
 
     track: Column
     row: Column
-    """Of the track, from 0; an event lies in a lower row than the one around it."""
+    """The row in the track, from 0; nested events have higher numbers."""
     event: Column
-    """The place in its track of the event, of a merged stretch that of its longest."""
+    """The event's index in its track; for a merged stretch, that of its longest event."""
     start: Column
     end: Column
     count: Column
-    """How many events it stands for."""
+    """How many events it represents."""
     busy: Column
-    """Their nanoseconds together."""
+    """Their total nanoseconds."""
 
 
 def _rows_of(tracks: list[Track]) -> _EventRows:
-    """The events of every track, but for those that lie too deep to be looked at."""
+    """The events of every track, without those nested too deeply to show."""
     pieces: list[tuple[Column, ...]] = []
     for number, track in enumerate(tracks):
         row = _nesting(track.start.tolist(), (track.start + track.duration).tolist())
@@ -132,16 +133,15 @@ def _rows_of(tracks: list[Track]) -> _EventRows:
 
 
 def _nesting(starts: list[int], ends: list[int]) -> Column:
-    """For each event of a track its row: below the event around it, where none is in the way.
-
-    Recordings hold events that overlap without one being in the other. _DEEPEST: no row is left.
+    """Each event's row in its track: below the enclosing event, in a free row, since recordings
+    contain events that overlap without nesting. _DEEPEST: no row is left.
     """
     rows, occupied = np.zeros(len(starts), np.int64), list[int]()
     still_open: list[tuple[int, int]] = []
     for at, (start, end) in enumerate(zip(starts, ends, strict=True)):
         while still_open and still_open[-1][0] <= start:
             still_open.pop()
-        if len(still_open) > 2 * _DEEPEST:  # some that are over lie below ones that are not
+        if len(still_open) > 2 * _DEEPEST:  # a finished event may lie below an unfinished one
             still_open = [one for one in still_open if one[0] > start]
         row = next((below + 1 for until, below in reversed(still_open) if until >= end), 0)
         while row < len(occupied) and occupied[row] > start:
@@ -157,9 +157,9 @@ def _nesting(starts: list[int], ends: list[int]) -> Column:
 
 
 def _merge_short_events(rows: _EventRows, tracks: list[Track], most: int) -> _EventRows:
-    """At most so many, where that can be: short neighbours of a row count as one stretch.
+    """At most `most` rows if possible: short neighbours in a row merge into one stretch.
 
-    What is short is raised only as far as needed; steps and phases stay as they are.
+    The threshold rises only as far as needed; steps and phases never merge.
     """
     if len(rows.start) <= most:
         return rows
@@ -173,7 +173,7 @@ def _merge_short_events(rows: _EventRows, tracks: list[Track], most: int) -> _Ev
 
 
 def _joins(rows: _EventRows, short_ns: Column) -> Column:
-    """For each event but the first, whether it is one with the event before it."""
+    """For each event but the first, whether it merges with the one before."""
     short = rows.end - rows.start < short_ns
     same_row = (rows.track[1:] == rows.track[:-1]) & (rows.row[1:] == rows.row[:-1])
     close = rows.start[1:] - rows.end[:-1] < short_ns[1:]
@@ -198,10 +198,10 @@ def _merged(rows: _EventRows, joins: Column) -> _EventRows:
 
 
 MOST_EVENTS = 600_000
-"""Drawn one by one; beyond it short neighbours are merged."""
+"""Events drawn individually; beyond this, short neighbours are merged."""
 MOST_BYTES = 3_000_000
-"""Of the compressed events."""
-_LEAST = 1_000  # events that are shown whatever their size
+"""Bytes of the compressed events."""
+_LEAST = 1_000  # events shown whatever their size
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ class _Window:
     words: TimelineText
     counters: list[Counter]
     untold: int
-    """Events that have no place in it."""
+    """Number of events left out."""
 
 
 def encode_timeline(
@@ -223,10 +223,10 @@ def encode_timeline(
     most_events: int = MOST_EVENTS,
     most_bytes: int = MOST_BYTES,
 ) -> bytes:
-    """What `stepscopeTimeline` takes, gzipped. `trace`: the trace file's bytes, to be handed to
+    """The gzipped input of `stepscopeTimeline`. `trace`: the trace file's bytes, for opening in
     Perfetto from the page; None leaves them out."""
     steps, words = find_steps(timeline), TimelineText()
-    # In the order they stand in the page: the ruler, devices, threads.
+    # In page order: the ruler, devices, threads.
     ruler = (step_track(steps, words), phase_track(timeline, words))
     idle = idle_tracks(timeline, steps, device_work(timeline), words)
     devices = sorted(idle + device_tracks(timeline, words), key=lambda track: track.device or 0)
@@ -277,7 +277,7 @@ def _packed(window: _Window, rows: _EventRows, trace: bytes | None) -> bytes:
                 {"kind": one.kind, "label": readable(one.label), "device": one.device}
                 for one in lanes
             ],
-            # Of each row its lane, its first event and how many it has.
+            # Each row's lane, first event and number of events.
             "rows": list(zip(*(column.tolist() for column in columns), strict=True)),
             "counters": [{"label": one.label, "device": one.device} for one in window.counters],
             "events": len(window.timeline.host) + len(window.timeline.device),
@@ -289,9 +289,9 @@ def _packed(window: _Window, rows: _EventRows, trace: bytes | None) -> bytes:
 
 
 def _add_words(packing: Packing, window: _Window, rows: _EventRows) -> tuple[list[str], list[str]]:
-    """What each event is called, its category, and one more than its detail, since 0 has none.
+    """Add each event's name, category, and detail plus one (0: none).
 
-    Gives the names and details that are left.
+    Returns the names and details in use.
     """
     name = _of_events(window.tracks, rows, "name")
     if (name < 0).any():
@@ -316,7 +316,7 @@ def _of_events(tracks: list[Track], rows: _EventRows, column: str) -> Column:
 
 
 def _launches(timeline: Timeline, tracks: list[Track], rows: _EventRows) -> tuple[Column, Column]:
-    """Rows of device work and those of the calls that launched it, where both are shown."""
+    """Rows of device work and of the calls that launched it, if both are shown."""
     source = _of_events(tracks, rows, "source")
     kinds = np.array([track.kind for track in tracks] or [""])[rows.track]
     place = np.full(len(timeline.host) + 1, NOTHING, np.int64)

@@ -22,8 +22,8 @@ _HOST_KINDS = ("operator", "annotation", "Python", "runtime call", "profiler")
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """Events of one thread, stream or the like, ordered by start; of two that start together the
-    longer comes first. Times are the timeline's own nanoseconds."""
+    """Events of one thread, stream or the like, ordered by start, then longest first. Times are the
+    timeline's nanoseconds."""
 
     kind: str
     """step, phase, idle, stream, copy or thread."""
@@ -32,13 +32,13 @@ class Track:
     start: Column
     duration: Column
     name: Column
-    """Into Words.names."""
+    """Index into TimelineText.names."""
     category: Column
-    """Into Words.categories."""
+    """Index into TimelineText.categories."""
     detail: Column
-    """Into Words.details; NOTHING where there is none."""
+    """Index into TimelineText.details, or NOTHING."""
     source: Column
-    """The row of the timeline's host events (threads) or device events; NOTHING elsewhere."""
+    """The row in the timeline's host events (threads) or device events, else NOTHING."""
 
     def __len__(self) -> int:
         return len(self.start)
@@ -46,13 +46,13 @@ class Track:
 
 @dataclass(slots=True)
 class Interned:
-    """Texts by number, each once."""
+    """Unique texts by number."""
 
     texts: list[str] = field(default_factory=list)
     _known: dict[str, int] = field(default_factory=dict)
 
     def number(self, text: str) -> int:
-        """Of a text as it can be shown."""
+        """The number of a text's displayable form."""
         shown = readable(text)
         found = self._known.get(shown)
         if found is None:
@@ -61,7 +61,7 @@ class Interned:
         return found
 
     def numbers(self, texts: list[str], used: Column) -> Column:
-        """For a column of indices into texts the same as numbers here; NOTHING stays."""
+        """Converts indices into `texts` to numbers here; NOTHING stays."""
         table = np.full(len(texts) + 1, NOTHING, np.int64)
         for index in np.unique(used[used >= 0]).tolist():
             table[index] = self.number(texts[index])
@@ -79,12 +79,12 @@ class TimelineText:
 
 
 def readable(text: str) -> str:
-    """Strangers' text on one line, and no longer than anybody reads."""
+    """Strangers' text on one line, shortened."""
     return keep_start(one_line(text), 500)
 
 
 def _device_name(device: int) -> str:
-    """`GPU 0`; work whose stream was not recorded has no number."""
+    """`GPU 0`; work without a recorded stream has no number."""
     return f"GPU {device}" if device >= 0 else "unknown device"
 
 
@@ -93,11 +93,11 @@ _MARKS = (
     ("optimizer", "Optimizer."),
     ("backward", "autograd::engine::evaluate_function"),
 )
-"""How names begin that tell a phase; operators outside of all these are the forward pass."""
+"""Name prefixes that mark a phase; operators outside all of them are the forward pass."""
 
 
 def step_track(steps: RecordedSteps, words: TimelineText) -> Track | None:
-    """None where the recording is not told apart into steps."""
+    """The steps; None if the recording has none."""
     if steps.how == "whole":
         return None
     name = np.array([words.names.number(step.name) for step in steps.steps])
@@ -109,7 +109,7 @@ def step_track(steps: RecordedSteps, words: TimelineText) -> Track | None:
 
 
 def phase_track(timeline: Timeline, words: TimelineText) -> Track | None:
-    """Marks of the same phase that follow each other count as one; None without any."""
+    """The phases, with adjacent marks of a phase joined; None if there are none."""
     host, caller = timeline.host, host_threads.calling_thread(timeline)
     if caller == NOTHING:
         return None
@@ -130,12 +130,12 @@ def phase_track(timeline: Timeline, words: TimelineText) -> Track | None:
     name = np.array([words.names.number(one) for one in phases])
     category = np.array([words.categories.number(f"phase: {one}") for one in phases])
     nothing = np.full(len(begin), NOTHING, np.int64)
-    label, length = "phases, as the host's marks tell", until - begin
+    label, length = "phases, by the host's marks", until - begin
     return Track("phase", label, None, begin, length, name, category, nothing, nothing)
 
 
 def _phase_of_events(timeline: Timeline) -> Column:
-    """For each host event that opens a stretch of a phase its number in PHASES, else NOTHING."""
+    """For each host event, the number in PHASES of the phase it opens, else NOTHING."""
     host, phases = timeline.host, list(PHASE_NAMES)
     told = np.full(len(host), NOTHING, np.int64)
     for phase, beginning in _MARKS:
@@ -161,7 +161,7 @@ class Counter(NamedTuple):
 
 
 def counters(timeline: Timeline, steps: RecordedSteps) -> list[Counter]:
-    """One per device, or the host's where no device's memory was recorded."""
+    """One per device, or the host's if no device memory was recorded."""
     found = []
     for use in memory_use(timeline, steps.steps) or []:
         memory = timeline.memory
@@ -176,7 +176,7 @@ def counters(timeline: Timeline, steps: RecordedSteps) -> list[Counter]:
 
 
 def device_tracks(timeline: Timeline, words: TimelineText) -> list[Track]:
-    """By device: its streams in the order of their work, then what was copied."""
+    """Per device: its streams in order of their work, then copies."""
     events, owners = timeline.device, device_of_events(timeline)
     if not len(events):
         return []
@@ -231,7 +231,7 @@ def _geometry(one: Geometry) -> str:
 
 
 def _shape_words(dims: bytes, types: bytes) -> str:
-    """`float 64×3×224×224, float 64×3×7×7`; as recorded where it is no such list."""
+    """`float 64×3×224×224, float 64×3×7×7`; unchanged if it is not such a list."""
     try:
         shapes, kinds = json.loads(dims), json.loads(types or b"[]")
     except ValueError:
@@ -250,7 +250,7 @@ _MOST_THREADS = 64  # threads with a track of their own
 
 
 def host_tracks(timeline: Timeline, words: TimelineText) -> tuple[list[Track], int]:
-    """The tracks, and how many events of further threads have none."""
+    """The tracks, and the number of events on threads without one."""
     host, by_thread = timeline.host, host_threads.ByThread(timeline)
     names = words.names.numbers(timeline.names, host.name)
     category = words.categories.numbers(list(_HOST_KINDS), host.kind.astype(np.int64))
@@ -275,7 +275,7 @@ def host_tracks(timeline: Timeline, words: TimelineText) -> tuple[list[Track], i
 def idle_tracks(
     timeline: Timeline, steps: RecordedSteps, work: list[DeviceWork], words: TimelineText
 ) -> list[Track]:
-    """One per device that did anything: the pieces whose sums `analyze` prints."""
+    """One per active device: the pieces whose sums `analyze` prints."""
     blocking = blocking_calls(timeline)
     waits, main = idle.HostWaits(timeline, blocking), host_threads.main_thread(timeline)
     start, end = steps.steps[0].start_ns, steps.steps[-1].end_ns
@@ -291,7 +291,7 @@ def idle_tracks(
 def _idle_track(
     timeline: Timeline, device: int, pieces: idle.IdlePieces, words: TimelineText
 ) -> Track:
-    """Touching pieces with the same cause and the same call to blame are one."""
+    """Adjacent pieces with the same cause and the same blamed call are one."""
     same = (pieces.cause[1:] == pieces.cause[:-1]) & (pieces.event[1:] == pieces.event[:-1])
     first = np.concatenate(([True], ~same | (pieces.start[1:] != pieces.end[:-1])))
     last = np.concatenate((first[1:], [True]))

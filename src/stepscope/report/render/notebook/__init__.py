@@ -1,1 +1,1 @@
-"""Notebooks: objects that show themselves in a cell, and reports as executed notebooks."""
+"""Notebooks: objects with a display in a cell, and reports as executed notebooks."""

@@ -24,7 +24,7 @@ _NAMED = re.compile(r"^(var|soft)\((--[a-z0-9-]+)\)$")
 _TOKEN = re.compile(r"(--[a-z0-9-]+):\s*([^;]+);")
 _TITLE_PX, _NOTE_PX, _LEGEND_PX = 30, 18, 24
 _COLOURED = ("color", "colors", "fillcolor")
-"""Colours stand under these keys only; strangers' text stands under none of them."""
+"""Only these keys hold colours; none of them holds strangers' text."""
 
 
 class Drawing:
@@ -34,7 +34,7 @@ class Drawing:
         self.chart = chart
 
     def plotly(self) -> Any:
-        """A plotly Figure, to be changed or saved. Raises MissingExtra without plotly."""
+        """A plotly Figure to modify or save. Raises MissingExtra without plotly."""
         try:
             from plotly.graph_objects import Figure
         except ImportError:
@@ -42,7 +42,7 @@ class Drawing:
         return Figure(standalone_figure(self.chart))
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        """As plotly shows figures here; with a picture for readers that run no scripts."""
+        """Plotly's display, plus a picture for viewers without scripts."""
         bundle: dict[str, Any] = {"text/plain": repr(self), **self.plotly()._repr_mimebundle_()}
         picture = None if "text/html" in bundle else _picture(self.chart)
         return bundle if picture is None else {**bundle, "image/png": picture}
@@ -53,7 +53,7 @@ class Drawing:
 
 
 def standalone_figure(chart: Chart) -> dict[str, Any]:
-    """The chart's figure with a title and with colours that need no page around it."""
+    """The chart's figure with a title and its own colours, independent of the page."""
     made: dict[str, Any] = _painted(plotly_figure(chart), "")
     layout, colours = made["layout"], _colours()
     above = _TITLE_PX + (_NOTE_PX if chart.note else 0)
@@ -77,7 +77,7 @@ def standalone_figure(chart: Chart) -> dict[str, Any]:
 
 
 def _picture(chart: Chart) -> str | None:
-    """PNG, in base64; None where matplotlib is not installed."""
+    """A PNG in base64; None without matplotlib."""
     with TemporaryDirectory(prefix="stepscope-") as folder:
         file = Path(folder, "chart.png")
         try:
@@ -89,13 +89,13 @@ def _picture(chart: Chart) -> str | None:
 
 @cache
 def _colours() -> dict[str, str]:
-    """The page's own, by role, as they are in the light."""
+    """The page's light theme, by role."""
     light = asset("page/tokens.css").partition("}")[0]
     return {name: value.strip() for name, value in _TOKEN.findall(light)}
 
 
 def _painted(value: Any, key: str) -> Any:
-    """A copy in which roles have become colours."""
+    """A copy with roles replaced by colours."""
     if isinstance(value, dict):
         return {name: _painted(one, name) for name, one in value.items()}
     if isinstance(value, list):
@@ -114,14 +114,14 @@ _CELL = "padding:2px 10px;text-align:"
 
 
 class ResultTable:
-    """Columns with rows; `rows` hold values as they are, None for what is not known."""
+    """Columns with rows; `rows` holds raw values, None: unknown."""
 
     def __init__(self, block: Table) -> None:
         self._block = block
 
     @property
     def title(self) -> str:
-        """What it is called in the report."""
+        """Its title in the report."""
         return self._block.title or self._block.id
 
     @property
@@ -131,11 +131,11 @@ class ResultTable:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """One dictionary a row."""
+        """One dictionary per row."""
         return [dict(zip(self.columns, row, strict=True)) for row in self._block.rows]
 
     def numpy(self) -> dict[str, npt.NDArray[Any]]:
-        """An array a column: floats with NaN for what is not known, or objects."""
+        """One array per column: floats with NaN for unknown values, or objects."""
         found: dict[str, npt.NDArray[Any]] = {}
         for at, column in enumerate(self._block.columns):
             cells = [row[at] for row in self._block.rows]

@@ -16,14 +16,14 @@ from stepscope.store.folder import RUNS_FOLDER, find_run
 
 
 class NotebookCell(NamedTuple):
-    """`code`: it is run, else it is Markdown."""
+    """A cell; `code`: it runs, else it is Markdown."""
 
     source: str
     code: bool = False
 
 
 def story_cells(story: Story, load: str) -> list[NotebookCell]:
-    """All of them. `load` is the code that makes `result`."""
+    """All cells. `load` is the code that creates `result`."""
     title, verdict = f"# {sentence(story.title)}", f"**{sentence(story.verdict)}**"
     head = (title, verdict, sentence(story.subtitle), f"Made by stepscope {__version__}.")
     made = [NotebookCell("\n\n".join(head)), NotebookCell(f"import stepscope\n\n{load}", code=True)]
@@ -71,7 +71,7 @@ def execute(notebook: Any, folder: Path) -> None:
         place = {"metadata": {"path": str(folder)}}
         options = {"timeout": _LONGEST_S, "record_timing": False, "resources": place}
         client = NotebookClient(notebook, km=manager, **options)
-        # Figures as data, without the chart library; nothing is written in the user's home.
+        # Figures as data, without plotly itself; nothing is written to the user's home.
         own_home = {"PLOTLY_RENDERER": "plotly_mimetype", "IPYTHONDIR": own}
         try:
             client.execute(env={**os.environ, **own_home}, cleanup_kc=True)
@@ -84,7 +84,7 @@ def execute(notebook: Any, folder: Path) -> None:
 
 
 def _said(notebook: Any) -> str:
-    """What the last cell that ran ended with: an error, or a line on stderr."""
+    """The end of the last cell that ran: an error, or a line on stderr."""
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     for output in reversed(outputs):
         if output.output_type == "error":
@@ -95,10 +95,10 @@ def _said(notebook: Any) -> str:
 
 
 def notebook_json(subject: LoadedResult, what: str, folder: Path, redact: bool = False) -> str:
-    """The text of a notebook that is to lie in `folder`, its outputs in place.
+    """The text of a notebook for `folder`, with its outputs.
 
-    `what` is how the user named the subject. `redact`: the subject is redacted already, and the
-    notebook says so when it loads it. Raises MissingExtra.
+    `what` is the user's name for the subject. `redact`: the subject is already redacted, and the
+    notebook loads it redacted. Raises MissingExtra.
     """
     try:
         import nbformat

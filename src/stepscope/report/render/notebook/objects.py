@@ -1,4 +1,4 @@
-"""What `stepscope.load` and `find_batch_size` return: objects that show themselves."""
+"""What `stepscope.load` and `find_batch_size` return: objects with a display of their own."""
 
 import io
 import re
@@ -35,8 +35,8 @@ _MAY = "allow-scripts allow-downloads allow-popups allow-popups-to-escape-sandbo
 
 
 def in_iframe(page: str, height: int) -> str:
-    """HTML for a notebook's output. The page has an origin of its own, `height` is in pixels."""
-    # Its links to its own sections would else lead to the page around it.
+    """A page as HTML for a notebook's output, in its own origin; `height` in pixels."""
+    # Otherwise links to its sections would lead to the page around it.
     page = page.replace(_HEAD, f'{_HEAD}<base href="about:srcdoc">\n', 1)
     style = f"width:100%;height:{height}px;border:1px solid #8884;border-radius:6px"
     return (
@@ -46,7 +46,7 @@ def in_iframe(page: str, height: int) -> str:
 
 
 def compact_html(story: Story) -> str:
-    """The leading sections without charts, which cost megabytes in the notebook's file."""
+    """The leading sections without charts, which would add megabytes to the notebook."""
     parts = []
     for part in story.short().sections:
         kept = tuple(one for one in part.blocks if not isinstance(one, Chart | TimelineView))
@@ -57,7 +57,7 @@ def compact_html(story: Story) -> str:
 
 
 def inline_page(subject: LoadedResult, story: Story) -> str:
-    """The whole report, but for the trace itself: an output should not hold megabytes more."""
+    """The whole report without the trace itself, which would add megabytes to the output."""
     return result_page([subject.replaced(trace=None)], story)
 
 
@@ -65,7 +65,7 @@ _HEIGHT = 720
 
 
 class Result:
-    """Any result. Shows itself: a screen in a console, a report in a notebook."""
+    """Any result. Displays as a screen in a console, as a report in a notebook."""
 
     def __init__(self, subject: LoadedResult) -> None:
         self.subject = subject
@@ -83,7 +83,7 @@ class Result:
 
     @property
     def folder(self) -> Path | None:
-        """Where it lies; None for a trace."""
+        """Its folder; None for a trace."""
         return self.subject.folder
 
     @property
@@ -93,30 +93,30 @@ class Result:
 
     @cached_property
     def story(self) -> Story:
-        """What its reports say, in sections and blocks."""
+        """The content of its reports, in sections and blocks."""
         return story_of(self.subject)
 
     @cached_property
     def charts(self) -> dict[str, Drawing]:
-        """Every chart of the report by its id."""
+        """All charts of the report by id."""
         return {block.id: Drawing(block) for block in self.story.blocks if isinstance(block, Chart)}
 
     @cached_property
     def tables(self) -> dict[str, ResultTable]:
-        """Every table of the report by its id."""
+        """All tables of the report by id."""
         found = (block for block in self.story.blocks if isinstance(block, Table))
         return {block.id: ResultTable(block) for block in found}
 
     def chart(self, name: str) -> Drawing:
-        """One of `charts`. Raises UsageError with those there are."""
+        """One of `charts`. Raises UsageError listing their ids if there is no such chart."""
         return _named(self.charts, name, "chart")
 
     def table(self, name: str) -> ResultTable:
-        """One of `tables`. Raises UsageError with those there are."""
+        """One of `tables`. Raises UsageError listing their ids if there is no such table."""
         return _named(self.tables, name, "table")
 
     def steps(self) -> dict[str, npt.NDArray[Any]]:
-        """Arrays with one entry a step of a run; empty for what has no steps.
+        """Arrays with one entry per step of a run; empty for results without steps.
 
         `duration_ms` until the device was done, `samples`, `loss`, `in_window`, and `<phase>_ms`
         as the host saw it.
@@ -141,7 +141,7 @@ class Result:
         return Inline(inline_page(self.subject, self.story), repr(self))
 
     def __repr__(self) -> str:
-        """What the command that made it prints; without colours, which notebooks ask for."""
+        """What the command that made it prints, without colours."""
         stream = io.StringIO()
         print_story(screen_of(self.subject), stream)
         return re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue()).strip("\n")
@@ -151,7 +151,7 @@ class Result:
 
 
 class Inline:
-    """A whole report as an output of a notebook; `text` where only that can be shown."""
+    """A whole report as a notebook output; `text` if only text can be shown."""
 
     def __init__(self, page: str, text: str) -> None:
         self._page = page
@@ -175,7 +175,7 @@ def _named(found: dict[str, T], name: str, what: str) -> T:
 
 
 class BatchSizes:
-    """The answer of a search."""
+    """The result of a batch size search."""
 
     def __init__(self, result: Batch) -> None:
         self.result = result
@@ -188,17 +188,17 @@ class BatchSizes:
 
     @property
     def knee(self) -> int | None:
-        """The smallest size near the best throughput that keeps the headroom; None: none does."""
+        """The smallest size near the best throughput that keeps the headroom, or None."""
         return None if self.result.knee is None else self.result.knee.batch
 
     @property
     def largest(self) -> int | None:
-        """The largest size that ran; None: none did."""
+        """The largest size that ran, or None."""
         return None if self.result.largest is None else self.result.largest.batch
 
     @property
     def curve(self) -> list[dict[str, Cell]]:
-        """A row for each size, smallest first: batch, samples_per_s, step_ms, memory_bytes …"""
+        """One row per size, smallest first: batch, samples_per_s, step_ms, memory_bytes …"""
         return [msgspec.to_builtins(row) for row in self.result.curve]
 
     def __repr__(self) -> str:

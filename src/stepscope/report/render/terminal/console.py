@@ -1,4 +1,4 @@
-"""A console on a stream: its width, ASCII where the encoding carries nothing else, clean text."""
+"""A console on a stream: its width, ASCII if the encoding needs it, clean text."""
 
 import os
 from typing import IO
@@ -12,7 +12,7 @@ _NARROWEST = 30
 
 
 def screen_width(stream: IO[str]) -> int:
-    """80 columns at most; fewer on a narrow terminal, or where COLUMNS says so."""
+    """At most 80 columns; fewer on a narrow terminal or if COLUMNS says so."""
     told = os.environ.get("COLUMNS", "")
     width = int(told) if told.isdigit() else 0
     if not width and stream.isatty():
@@ -24,7 +24,7 @@ def screen_width(stream: IO[str]) -> int:
 
 
 def console_for(stream: IO[str]) -> Console:
-    """A console that writes there and nowhere else, also inside a notebook."""
+    """A console that writes only to `stream`, even inside a notebook."""
     return Console(
         file=stream,
         width=screen_width(stream),
@@ -37,17 +37,17 @@ def console_for(stream: IO[str]) -> Console:
 
 
 def is_ascii(console: Console) -> bool:
-    """Whether the output carries ASCII only."""
+    """Whether the output is limited to ASCII."""
     return not console.encoding.lower().startswith("utf")
 
 
 def to_ascii(text: str) -> str:
-    """Text for outputs that carry nothing else; what has no spelling becomes a question mark."""
+    """Text in ASCII; characters without a spelling become question marks."""
     return text.translate(_ASCII).encode("ascii", "replace").decode()
 
 
 def fold(console: Console, line: Text, width: int, hanging: int = 2) -> list[Text]:
-    """Lines of at most that width, the later ones indented `hanging` further than the first."""
+    """Lines of at most `width`; later ones are indented `hanging` further than the first."""
     if line.cell_len <= width:
         return [line]
     indent = len(line.plain) - len(line.plain.lstrip()) + hanging

@@ -40,22 +40,22 @@ _KINDS = {"exact": "green", "numeric": "yellow", "semantic": "magenta"}
 _MARGIN = "  "
 _CARD = "    "
 _GAP = 2  # between the columns of a table
-_GAIN = 9  # columns that a card's gain takes at least
+_GAIN = 9  # least columns for a card's gain
 _KIND = 10  # and its kind
 _TOP_CARDS = 5
-_CARD_LINES = 2  # of a sentence on the default screen; more where few cards leave room
+_CARD_LINES = 2  # lines of a sentence on the default screen; more if few cards leave room
 _MOST_BARS = 16
 _BAR = 24  # columns of a bar inside a table
-_SHRINKS_TO = 12  # columns of a text column that has to make room
+_SHRINKS_TO = 12  # least width of a text column that must shrink
 
 
 def print_story(told: Story, stream: IO[str], detail: bool = False) -> None:
-    """The default screen of a story; with `detail` all of it."""
+    """Print a story's default screen; with `detail`, everything."""
     _Screen(stream, detail).print(told if detail else told.short())
 
 
 class _Screen:
-    """One story on one stream. Every text of a story is cleaned here, and nowhere else."""
+    """One story on one stream. All texts of a story are cleaned here and nowhere else."""
 
     def __init__(self, stream: IO[str], detail: bool) -> None:
         self._console: Console = console_for(stream)
@@ -87,7 +87,7 @@ class _Screen:
         self._console.print(line)
 
     def _text(self, text: str, style: str = "", indent: str = _MARGIN, most: int = 0) -> None:
-        """A paragraph folded below itself; of at most `most` lines, where that is not 0."""
+        """A wrapped paragraph, of at most `most` lines unless that is 0."""
         lines = Text(safe(text), style).wrap(self._console, self._width - len(indent))
         if most and len(lines) > most:
             last = lines[most - 1]
@@ -199,7 +199,7 @@ class _Screen:
         tones = table.tones or (Tone.PLAIN,) * len(rows)
         for row, tone in zip(rows, tones, strict=False):
             grid.add_row(*(Text(row[at]) for at in kept), style=_TONES[tone] or None)
-        # rich lays it out; every line goes through the same door.
+        # rich does the layout; every line still goes through `_line`.
         options = self._console.options.update(width=self._width - len(_MARGIN), no_wrap=False)
         for segments in self._console.render_lines(grid, options, pad=False):
             self._line(Text.assemble(_MARGIN, *((one.text, one.style or "") for one in segments)))
@@ -210,7 +210,7 @@ class _Screen:
     def _kept_columns(
         self, columns: Sequence[Column], heads: Sequence[str], rows: Sequence[Sequence[str]]
     ) -> list[int]:
-        """The columns that fit: the least important are dropped first, the last one first."""
+        """The columns that fit: the least important are dropped first, from the right."""
         kept = list(range(len(columns)))
 
         def least(at: int) -> int:
@@ -222,7 +222,7 @@ class _Screen:
         return kept
 
     def _shrink(self, widths: dict[int, int], columns: Sequence[Column]) -> None:
-        """Take what is too much from the widest text, from the first column last."""
+        """Shrink the widest text columns, the first column last."""
         room = self._width - len(_MARGIN) - _GAP * (len(widths) - 1)
         first, *later = widths
         texts = [at for at in later if not columns[at].number]
@@ -276,7 +276,7 @@ class _Screen:
         name, worth = (f"{title:<{room}}", "bold"), f"{safe(card.gain):>{gain}}  "
         self._line(Text.assemble(f"{number:>2}  ", name, worth, (kind, _KINDS.get(kind, ""))))
         self._text(f"{card.where}  {card.why}" if card.where else card.why, "", _CARD, most)
-        # The changed line where it is short and replaces one; else the advice.
+        # The changed line if it is short and replaces one; else the advice.
         changed = "; ".join(line.strip() for line in card.edit)
         short = card.before and 0 < cell_len(changed) <= self._width - len(_CARD) - 5
         remedy = changed if short and not self._detail else card.advice
@@ -301,7 +301,7 @@ class _Screen:
         self._text(", ".join(card.facts()), "dim", _CARD)
 
     def _commands(self, label: str, commands: Sequence[Command]) -> None:
-        """`Next:  command    what for`; the purposes in one column where they fit."""
+        """`Next: command purpose`, with purposes aligned in one column if they fit."""
         indent = f"{label}:  "
         room = self._width - len(indent)
         widest = max((len(one.purpose) for one in commands), default=0) + 4
@@ -315,14 +315,14 @@ class _Screen:
             indent = " " * len(indent)
 
     def _command(self, text: str, indent: str, style: str = "") -> None:
-        """A command that a shell takes as it stands, over several lines where one is too short."""
+        """A command that can be pasted into a shell, over several lines if necessary."""
         for line in folded_command(safe(text), self._width - len(indent)):
             self._line(Text.assemble(indent, (line, style)))
             indent = " " * len(indent)
 
 
 def _is_drawn(block: story.Block) -> bool:
-    """Whether a terminal can show it: of charts only those of a few bars."""
+    """Whether a terminal can show it: among charts, only those with few bars."""
     if isinstance(block, story.Chart):
         return bool(chart_bars(block))
     if isinstance(block, story.Facts):
@@ -331,7 +331,7 @@ def _is_drawn(block: story.Block) -> bool:
 
 
 def _packed(parts: Iterable[str], between: str, room: int) -> Iterator[str]:
-    """As many parts in a row as there is room for."""
+    """As many parts per row as fit."""
     row = ""
     for part in parts:
         if row and cell_len(row) + cell_len(part) + len(between) > room:
@@ -349,7 +349,7 @@ def _cell(value: Cell, column: Column) -> str:
 
 
 def _bar(share: float, room: int) -> str:
-    """That much of the room, to an eighth of a column."""
+    """A bar filling this share of the space, to an eighth of a column."""
     filled = round(min(max(share, 0.0), 1.0) * room * 8)
     return "█" * (filled // 8) + ("▏▎▍▌▋▊▉"[filled % 8 - 1] if filled % 8 else "")
 
@@ -359,9 +359,9 @@ def _widest(heads: Sequence[str], rows: Iterable[Sequence[str]], at: int) -> int
 
 
 def chart_bars(chart: story.Chart) -> list[tuple[str, float, str]]:
-    """A chart as label, value and colour of each bar; empty where it is not one of few bars.
+    """A chart as label, value and colour of each bar; empty unless it has few bars.
 
-    Of stacked bars the first is taken apart; of several series of bars nothing is drawn.
+    Of stacked bars, the first is split into its parts; several series are not drawn.
     """
     parts: list[tuple[str, float, str]] = []
     for at, series in enumerate(chart.series):
@@ -377,7 +377,7 @@ def chart_bars(chart: story.Chart) -> list[tuple[str, float, str]]:
 
 
 def folded_command(text: str, width: int) -> Iterator[str]:
-    """Lines that end in a backslash, broken between words; an option stays with its value."""
+    """Lines ending in a backslash, broken between words; an option stays with its value."""
     if cell_len(text) <= width:
         yield text
         return
@@ -393,7 +393,7 @@ def folded_command(text: str, width: int) -> Iterator[str]:
 
 
 def _words(text: str) -> list[str]:
-    """Shell words as they are written, `--fix name` as one."""
+    """Shell words as written, `--fix name` as one."""
     try:
         parts = [shlex.quote(part) for part in shlex.split(text)]
     except ValueError:

@@ -1,4 +1,5 @@
-"""The study of one model on both devices: the speedup, whether both learn the same, why."""
+"""The study of one model on both devices: the speedup, its cause, and whether both learn the
+same."""
 
 from collections.abc import Iterator, Sequence
 from math import nan
@@ -30,7 +31,7 @@ from stepscope.report.story.series import MAX_POINTS
 T = TypeVar("T")
 _MIB = 2.0**-20
 _IN_TABLE = 6  # points of a curve
-_BUSY = 0.9  # of a step: a GPU that computes for longer is not said to wait
+_BUSY = 0.9  # of a step: a GPU that computes for longer does not count as waiting
 
 
 def answers(study: CpuGpuStudy) -> Iterator[str]:
@@ -73,7 +74,7 @@ def _agreement(study: CpuGpuStudy, found: Agreement) -> Iterator[str]:
 
 
 def sections(study: CpuGpuStudy) -> list[Section]:
-    """Those that have something to show."""
+    """Sections with something to show."""
     made = [Section("devices", "Both devices", (_devices(study),), Weight.LEAD)]
     if curves := _curves(study):
         made.append(Section("learning", "What both learn", tuple(curves), Weight.LEAD))
@@ -134,7 +135,7 @@ def _devices(study: CpuGpuStudy) -> Table:
 
 
 def _curves(study: CpuGpuStudy) -> list[Block]:
-    """Both curves drawn, and a few points of each."""
+    """A chart of both curves, and a few points of each."""
     if study.curves is None:
         return []
     losses, scores, named = study.curves.losses, study.curves.scores, _score_name(study)
@@ -174,7 +175,7 @@ def _curve(name: str, title: str, points: Sequence[LossPoint | ScorePoint]) -> C
 
 
 def _spread(points: Sequence[T], most: int) -> list[T]:
-    """Evenly spaced, the first and last among them."""
+    """Evenly spaced points, including the first and last."""
     if len(points) <= most:
         return list(points)
     apart = (len(points) - 1) / (most - 1)

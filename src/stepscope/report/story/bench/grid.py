@@ -1,4 +1,4 @@
-"""A grid of points: models against each other, then each with its sweeps, ablations and table."""
+"""A grid of points: models side by side, then each with its sweeps, ablations and table."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -43,7 +43,7 @@ _MIB, _GIB = 2.0**-20, 2.0**-30
 
 
 def verdict(bench: BenchResult) -> str:
-    """The first thing to know."""
+    """The verdict: the most important result."""
     points = measured(bench.points)
     if not points:
         return "Nothing could be measured."
@@ -72,7 +72,7 @@ def sections(bench: BenchResult) -> list[Section]:
     if rest > 0:
         answers[_MOST_ANSWERS:] = [f"{plural(rest, 'more line')}: --json"]
     made = []
-    if len(answers) > 1:  # else the verdict says it
+    if len(answers) > 1:  # otherwise the verdict says it
         made = [Section("summary", "At a glance", tuple(map(Paragraph, answers)), Weight.LEAD)]
     modes = dict.fromkeys(group.mode for group in groups)
     charts = (_device_chart(groups), *(_model_chart(groups, mode) for mode in modes))
@@ -156,7 +156,7 @@ def _best_variant(group: Group, batch: int, many: bool) -> str:
 
 
 def _device_ratios(groups: list[Group]) -> Iterator[tuple[str, str, float]]:
-    """(point, device, how many times as fast as the CPU) where both were measured."""
+    """(point, device, speedup over the CPU) if both were measured."""
     rates = {
         (group.device, group.model, group.mode, point.batch, point.variant): point.throughput
         for group in groups
@@ -170,7 +170,7 @@ def _device_ratios(groups: list[Group]) -> Iterator[tuple[str, str, float]]:
 
 
 def _device_chart(groups: list[Group]) -> Chart | None:
-    """None without both devices, or where a sentence says as much."""
+    """The chart; None without both devices, or if a sentence says as much."""
     found = list(_device_ratios(groups))
     if not found:
         return None
@@ -179,7 +179,7 @@ def _device_chart(groups: list[Group]) -> Chart | None:
 
 
 def _model_chart(groups: list[Group], mode: str) -> Chart | None:
-    """The best of each model in a mode, a series per device; None for a single model."""
+    """Each model's best in a mode, one series per device; None for a single model."""
     chosen = [group for group in groups if group.mode == mode]
     models = list(dict.fromkeys(group.model for group in chosen))
     if len(models) < 2:
@@ -216,7 +216,7 @@ def _ablation_blocks(points: Points, fixes: list[str], batch: int, label: str) -
 
 
 def _ablation_cell(gain: Speedup | None) -> Cell:
-    """`1.25×`; `1.02× ~` where it is not beyond noise."""
+    """`1.25×`, or `1.02× ~` if it is within noise."""
     if gain is None:
         return None
     noise = "" if gain.verdict in ("FASTER", "SLOWER") else " ~"
@@ -243,7 +243,7 @@ def _sweep_charts(group: Group, label: str) -> list[Chart]:
 
 
 def _against_batch(group: Group, label: str, what: str, unit: str, key: str) -> Chart | None:
-    """Of a field of points; times with their intervals where all have one."""
+    """A chart of one field of points; times with their intervals if all have one."""
     series = []
     for variant in group.variants:
         known = [point for point in group.of(variant) if getattr(point, key) is not None]
@@ -262,7 +262,7 @@ def _against_batch(group: Group, label: str, what: str, unit: str, key: str) -> 
 
 
 _Columns = dict[str, Column]
-"""By the field of a point."""
+"""Columns by the field of a point."""
 _SPEED: _Columns = {
     "samples_per_s": Column.numeric("samples/s", digits=4),
     "tokens_per_s": Column.numeric("tokens/s", digits=4),
@@ -301,7 +301,7 @@ _SPEEDUP = ("ratio", "low", "high", "verdict")
 
 
 def _short_tables(group: Group, label: str) -> Iterator[Table]:
-    """Speed, what training came to, what it cost: each narrow enough for a screen."""
+    """Tables of speed, training result and cost, each narrow enough for a screen."""
     points = group.points
     gains = any(point.speedup for point in points)
     failed = any(point.status is not PointStatus.OK for point in points)
@@ -330,11 +330,11 @@ def _full_table(group: Group, label: str) -> Table:
     rows = tuple(
         (*_cells(point, kept), *_gain_cells(point, _SPEEDUP), outcome(point)) for point in points
     )
-    return Table(label, columns, rows, "All that was measured", shown=40)
+    return Table(label, columns, rows, "All measurements", shown=40)
 
 
 def _with_values(columns: _Columns, points: Points) -> _Columns:
-    """Those that a point has a value for; the score under its own name where all have the same."""
+    """Columns with a value in some point; the score under its own name if all share it."""
     names = {point.score_name for point in points if point.score_name}
     if "score" in columns and len(names) == 1:
         score = replace(columns["score"], name=names.pop().replace("_", " "))

@@ -1,4 +1,4 @@
-"""Points arranged for reading: what is compared with what, where a batch sweep flattens."""
+"""Arranges points for reading: which to compare, and where a batch sweep flattens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ Points = Sequence[PointSummary]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One model in one mode on one device: points that differ in batch and variant alone."""
+    """One model in one mode on one device: points that differ only in batch and variant."""
 
     model: str
     mode: str
@@ -31,7 +31,7 @@ class Group:
 
     @property
     def variants(self) -> list[str]:
-        """In the order measured; the first is what the others are compared with."""
+        """In the order measured; the first is the baseline for the others."""
         return list(dict.fromkeys(point.variant for point in self.points))
 
     def at(self, batch: int) -> list[PointSummary]:
@@ -45,7 +45,7 @@ class Group:
 
 
 def measured(points: Points) -> list[PointSummary]:
-    """Those that worked."""
+    """Points that succeeded."""
     return [point for point in points if point.status is PointStatus.OK]
 
 
@@ -58,8 +58,8 @@ def group_points(points: Points) -> list[Group]:
 
 
 def ablation_gains(points: Points, fixes: Sequence[str]) -> dict[str, list[Speedup | None]]:
-    """What each fix did alone, added to those before it, and left out of all; None where that was
-    not measured or failed."""
+    """The gain of each fix alone, added to those before it, and left out of all; None if not
+    measured or failed."""
     by_set = {frozenset(point.fixes): point.speedup for point in measured(points)}
     return {
         "alone": [by_set.get(frozenset([fix])) for fix in fixes],
@@ -69,14 +69,14 @@ def ablation_gains(points: Points, fixes: Sequence[str]) -> dict[str, list[Speed
 
 
 def best_point(points: Points) -> PointSummary | None:
-    """The largest speedup among the points that proved faster; None where none did."""
+    """The point with the largest confirmed speedup, or None."""
     gains = ((point.speedup, point) for point in measured(points))
     proved = [(gain.ratio, point) for gain, point in gains if gain and gain.verdict == "FASTER"]
     return max(proved, key=lambda one: one[0])[1] if proved else None
 
 
 def sweep_sentences(group: Group) -> list[str]:
-    """One for each variant measured at three batch sizes or more."""
+    """One sentence per variant measured at three or more batch sizes."""
     sentences = []
     for variant in group.variants:
         points = [point for point in measured(group.of(variant)) if point.throughput]

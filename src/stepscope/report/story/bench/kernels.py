@@ -26,7 +26,7 @@ _SHOWN_KERNELS = 6
 
 
 def verdict(found: KernelsResult) -> str:
-    """The heaviest operator, and how near it is to its ceiling."""
+    """The heaviest operator, and how close it is to its ceiling."""
     if not found.operators:
         return "No operators were recorded."
     top = found.operators[0]
@@ -64,7 +64,7 @@ def sections(found: KernelsResult) -> list[Section]:
 
 
 def command(found: KernelsResult) -> Command:
-    """Ceilings first where they are not measured."""
+    """The next command: measure the ceilings if they are unknown."""
     if found.ceilings is None or found.ceilings.source == "datasheet":
         return Command("stepscope doctor", "measure this machine's ceilings")
     return Command(f"stepscope bench {found.model} --mode {found.mode} --fix none --fix amp=bf16")
@@ -96,7 +96,7 @@ def _operators(found: KernelsResult) -> Table:
 
 
 def _counted(one: OperatorUse) -> str:
-    """How far the model is from what the counters say of the same calls."""
+    """How far the model is from the counters of the same calls."""
     counted, parts = one.counted, []
     if counted is None:
         return ""
@@ -114,7 +114,7 @@ def _short(operator: str) -> str:
 
 
 def _scale(one: OperatorUse) -> float:
-    """From the calls that were counted to a step of all of them, going by the model."""
+    """Scales the counted calls to all calls of a step, by the model."""
     counted = one.counted
     if counted is None:
         return 1.0

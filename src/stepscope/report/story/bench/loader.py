@@ -33,7 +33,7 @@ Points = Sequence[LoaderPoint]
 
 
 def verdict(loader: LoaderResult) -> str:
-    """The setting to use, and what it is worth."""
+    """The setting to use, and its gain."""
     chosen = loader.simplest
     if chosen is None:
         return "Nothing was measured."
@@ -48,7 +48,7 @@ def verdict(loader: LoaderResult) -> str:
 
 
 def sections(loader: LoaderResult, points: Points) -> list[Section]:
-    """What to write, throughput by workers, and the whole grid."""
+    """The code to write, throughput by workers, and the whole grid."""
     pairs = [("usable cores", f"{loader.usable_cores:g}")]
     if (found := loader.dataset) is not None:
         samples = [] if found.samples is None else [("samples", f"{found.samples:,}")]
@@ -57,7 +57,7 @@ def sections(loader: LoaderResult, points: Points) -> list[Section]:
     brief = tuple(f"{name} {value}" for name, value in pairs)
     summary: list[Block] = [Facts(tuple(pairs), brief)]
     if loader.line:
-        # The call over several lines, as one would break it.
+        # The call over several lines, as a person would break it.
         head, _, rest = loader.line.partition("(")
         below = " " * (len(head) + 1)
         lines = wrap(rest, 70, initial_indent=f"{head}(", subsequent_indent=below)
@@ -96,7 +96,7 @@ _COSTS: tuple[Field[LoaderPoint], ...] = (
 
 
 def commands(loader: LoaderResult) -> tuple[Command, ...]:
-    """The setting, tried on a program."""
+    """Commands that try the setting on a program."""
     chosen = loader.simplest
     if chosen is None or not (chosen.workers or chosen.pin):
         return ()
@@ -116,13 +116,13 @@ def setting_name(point: LoaderPoint) -> str:
 
 
 def about(bench: BenchResult, loader: LoaderResult) -> list[str]:
-    """Where it was loaded to."""
+    """The device and cores it was measured with."""
     device = loader.device_name or (bench.points[0].device if bench.points else "")
     return [device, plural(int(loader.usable_cores), "usable core")]
 
 
 def _chosen(loader: LoaderResult) -> Table:
-    """What the settings cost, beside the default."""
+    """The chosen settings beside the default."""
     columns = (Column(""), Column("setting"), *(column for column, _ in _COSTS))
     named = {"best": loader.best, "simplest": loader.simplest, "default": loader.default}
     rows: dict[str, tuple[Cell, ...]] = {}
@@ -134,7 +134,7 @@ def _chosen(loader: LoaderResult) -> Table:
 
 
 def _workers_chart(points: Points) -> Chart:
-    """The best of pinning and prefetching at each number of workers, a line per batch."""
+    """The best of pinning and prefetching at each number of workers, one line per batch."""
     series = []
     for batch in dict.fromkeys(point.batch for point in points):
         rates: dict[int, float] = {}
@@ -148,7 +148,7 @@ def _workers_chart(points: Points) -> Chart:
 
 
 def _workers_table(points: Points) -> Table:
-    """A row per batch, pinning and prefetch, a column per number of workers."""
+    """One row per batch, pinning and prefetch; one column per number of workers."""
     workers = sorted({point.workers for point in points})
     cells = {(one.batch, one.pin, one.prefetch, one.workers): one for one in points}
     ahead: list[int | None] = [*sorted({p.prefetch for p in points if p.prefetch is not None})]
@@ -163,7 +163,7 @@ def _workers_table(points: Points) -> Table:
     rows = []
     for batch, pin in sorted({(point.batch, point.pin) for point in points}):
         for prefetch in ahead or [None]:
-            # Without workers nothing is prefetched: those numbers stand in the first row.
+            # Without workers nothing is prefetched: those numbers go into the first row.
             first = prefetch in (None, *ahead[:1])
             row = [
                 cells.get((batch, pin, prefetch if n else None, n)) if n or first else None

@@ -1,4 +1,4 @@
-"""The memory study: what each technique saves, and what batch it makes room for."""
+"""The memory study: what each technique saves, and the batch it allows."""
 
 from collections.abc import Iterator
 from math import nan
@@ -86,14 +86,14 @@ def sections(study: MemoryStudy) -> list[Section]:
 
 
 def command(study: MemoryStudy) -> Command:
-    """The best technique, on a program."""
+    """The command that tries the best technique on a program."""
     best = _best(study)
     fixes = fix_options(best.fixes) if best else ""
     return Command(f"stepscope run {fixes} train.py" if fixes else "stepscope fixes")
 
 
 def _best(study: MemoryStudy) -> TechniqueRow | None:
-    """The technique with the largest batch, of equals the fastest; None if nothing fitted."""
+    """The technique with the largest batch, the fastest among equals; None if nothing fitted."""
 
     def worth(one: TechniqueRow) -> tuple[int, float]:
         return one.largest_batch or 0, one.largest_samples_per_s or 0.0
@@ -115,7 +115,7 @@ def _largest_batch(one: TechniqueRow) -> str | None:
 
 
 def _explanations(study: MemoryStudy) -> Iterator[str]:
-    """What the marks in the table mean, and what set the limits."""
+    """The table's marks, and what set the limits."""
     given = study.memory_limit_gib
     limit = f"{given:g} GiB (--memory-limit-gib)" if given else "all device memory"
     yield f"Limit: {limit}. Largest batch to 1 part in 16; each try in its own process."

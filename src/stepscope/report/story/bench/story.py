@@ -34,7 +34,7 @@ _MOST_UNSTABLE = 4
 
 
 def story_of_bench(subject: LoadedResult) -> Story:
-    """Whatever was measured, with the same frame around it."""
+    """The story of any benchmark, in the same frame."""
     return bench_story(subject.decoded(bench_type(subject.document)))
 
 
@@ -42,7 +42,7 @@ def bench_story(bench: BenchResult) -> Story:
     """The report of a benchmark, and its screen."""
     title, about, verdict, sections, commands = _parts(bench)
     rounds = max((point.rounds for point in bench.points), default=0)
-    # How far to trust it: a remark that is true of several points is made once.
+    # How far to trust it: a remark that holds for several points is made once.
     notes = tuple(Paragraph(text, tone=Tone.WARN) for text in dict.fromkeys(_remarks(bench)))
     if notes:
         sections = [*sections, Section("quality", "How far to trust this", notes, Weight.LEAD)]
@@ -104,7 +104,7 @@ def _parts(bench: BenchResult) -> _Parts:
 def _study(
     title: str, about: list[str], answers: Iterator[str], sections: list[Section], command: Command
 ) -> _Parts:
-    """The first answer is the verdict, the others lead."""
+    """A study's story: the first answer is the verdict, the others come next."""
     verdict, *rest = list(answers) or ["Nothing was measured."]
     if rest:
         summary = Section("summary", "At a glance", tuple(map(Paragraph, rest)), Weight.LEAD)
@@ -113,7 +113,7 @@ def _study(
 
 
 def _device_names(bench: BenchResult, devices: list[str]) -> list[str]:
-    """The devices by the names their makers gave them."""
+    """The devices' product names."""
     gpus = [gpu.get("name") for gpu in bench.machine.get("gpus") or ()]
     known = {
         "cpu": (bench.machine.get("cpu") or {}).get("model") or "CPU",

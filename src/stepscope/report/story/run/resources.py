@@ -29,7 +29,7 @@ _PARTS = 12
 
 
 def pipeline_section(document: Document) -> Section:
-    """What datasets spent, and how the loaders were made."""
+    """Where datasets spent their time, and the loaders' settings."""
     sources, program = document["pipeline"], document["run"]["program"]
     blocks: list[Block] = []
     if not sources and document["loaders"]:
@@ -93,7 +93,7 @@ def _source_chart(source: Document, number: int) -> Chart:
 
 
 def host_section(document: Document) -> Section:
-    """Functions of the recorded steps, lines of the whole run."""
+    """Python functions in the recorded steps, and lines in the whole run."""
     stacks = document["timeline_stacks"] or {}
     lines, steps = stacks.get("host", {}).get("lines") or [], stacks.get("steps") or 1
     blocks: list[Block] = [*function_blocks(lines, steps)]
@@ -103,7 +103,7 @@ def host_section(document: Document) -> Section:
 
 
 def python_lines(document: Document) -> list[Table]:
-    """Lines by the time they were sampled in."""
+    """Lines by sampled time."""
     program = document["run"]["program"]
     return Table.known(
         "python",
@@ -118,7 +118,7 @@ def python_lines(document: Document) -> list[Table]:
 
 
 def memory_section(document: Document, tables: RunTables | None) -> Section:
-    """What was sampled, what was recorded, and what is missing of both."""
+    """Sampled and recorded memory, and what is missing."""
     memory, analysed = document["memory"], document["timeline"]
     on_device = memory["device"] == "cuda"
     blocks: list[Block] = []
@@ -155,7 +155,7 @@ def _sampled(document: Document, tables: RunTables | None) -> list[Block]:
 
 
 def memory_lines(document: Document) -> list[Table]:
-    """Lines that own the peak, and whose memory grew."""
+    """Lines that own the peak, and lines whose memory grew."""
     program, lines = document["run"]["program"], document["memory"]["lines"] or {}
     titles = {"at_peak": "Lines that own the peak", "growth": "Lines whose memory grew"}
     return [
@@ -183,7 +183,7 @@ _CHARTS = (
 
 
 def machine_section(document: Document, tables: RunTables | None) -> Section:
-    """What was sampled about ten times a second."""
+    """The machine's samples, about ten per second."""
     samples = tables.samples if tables is not None else None
     if samples is None or not samples.size:
         what = "No samples: the program ended too soon."

@@ -58,11 +58,11 @@ from stepscope.report.story.trace.story import (
 from stepscope.results.load import LoadedResult, Run, RunTables
 
 Document = dict[str, Any]
-_LOG_FROM = 20.0  # times the median: a first step that long hides all others on a plain axis
+_LOG_FROM = 20.0  # times the median: a first step this long hides all others on a linear axis
 
 
 def _step(document: Document, tables: RunTables | None) -> Section:
-    """`tables` None where they cannot be read."""
+    """`tables` None: they cannot be read."""
     if not document["steps"]["count"]:
         return Section("step", "The step", (Missing("No steps seen.", NO_STEPS),))
     blocks: list[Block] = [_phases_chart(document)]
@@ -75,11 +75,11 @@ def _step(document: Document, tables: RunTables | None) -> Section:
 
 
 def _phases_chart(document: Document) -> Chart:
-    """The mean step as a bar; below it what host and device each saw, where both are known."""
+    """The mean step as a bar; below it the host's and the device's view, if both are known."""
     word = step_noun(document)
     rows = {word: document["phases_ms"]}
     if document["phases_device_ms"] is not None:
-        # What lies in no phase on the device is mostly its idle time, which "other" would hide.
+        # Time in no phase on the device is mostly idle time, which "other" would hide.
         device = dict(document["phases_device_ms"])
         device["idle"] = device.pop("other", 0.0)
         rows |= {"host": document["phases_host_ms"], "GPU": device}
@@ -142,11 +142,11 @@ def _waits(document: Document, syncs: list[Document]) -> list[Table]:
     )
 
 
-_DRAWN = 0.002  # of the run: what is shorter cannot be seen in a bar
+_DRAWN = 0.002  # of the run: shorter parts are invisible in a bar
 
 
 def _whole_run(document: Document) -> Section:
-    """A category that took no time is left out."""
+    """Parts that took no time are left out."""
     account: dict[str, float] = document["account_s"]
     total = sum(account.values())
     if not total:
@@ -206,7 +206,7 @@ def _losses_section(document: Document) -> Section:
 
 
 def story_of_run(subject: LoadedResult) -> Story:
-    """Everything a run tells, and what it does not with the way to get it."""
+    """The full story of a run, with how to get what is missing."""
     document, tables = subject.document, subject.tables
     analysed = document["timeline"]
     timeline = subject.timeline if analysed is not None else None
@@ -254,12 +254,12 @@ def story_of_run(subject: LoadedResult) -> Story:
     )
 
 
-_NOTICEABLE = 0.05  # of the run, or of the device's idle time
+_NOTICEABLE = 0.05  # share of the run, or of the device's idle time
 _FEW = 5  # rows of a table on the default screen
 
 
 def run_screen(subject: LoadedResult) -> Story:
-    """The short form, from the document alone: what `run` ends with and `show` prints."""
+    """The short form, from the document alone: what `run` and `show` print."""
     document = subject.document
     found, steps = document.get("findings"), document["steps"]["count"]
     top: list[Block] = [Paragraph(f"note: {one}", tone=Tone.WARN) for one in document["problems"]]
@@ -292,7 +292,7 @@ def run_screen(subject: LoadedResult) -> Story:
 
 
 def _next_commands(document: Document) -> tuple[Command, ...]:
-    """Prove the fixes, apply them, look at the whole report."""
+    """Commands to prove the fixes, apply them, and open the report."""
     run = document["run"]
     if not document["steps"]["count"]:
         return (Command("stepscope run --help"),)
@@ -313,7 +313,7 @@ def _next_commands(document: Document) -> tuple[Command, ...]:
 
 
 def _idle_causes(document: Document) -> list[Block]:
-    """Shares only: recording stretches the times."""
+    """Idle causes as shares only, since recording stretches times."""
     timeline = document["timeline"]
     total = (timeline["breakdown_ns"]["idle"] or 0) if timeline is not None else 0
     if not total or total < _NOTICEABLE * timeline["breakdown_ns"]["wall"]:
@@ -330,7 +330,7 @@ def _idle_causes(document: Document) -> list[Block]:
 
 
 def _account(document: Document, short: bool) -> Sequence[Block]:
-    """The whole run in a line where findings need the room; else its larger parts."""
+    """The whole run, in one line if findings need the space; else its larger parts."""
     account = document["account_s"]
     total = sum(account.values())
     if not total:

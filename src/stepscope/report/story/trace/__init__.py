@@ -1,1 +1,1 @@
-"""What a recording says, whether of a run's window or of a trace from elsewhere."""
+"""The story of a recording, whether a run's window or a trace from another tool."""

@@ -27,11 +27,11 @@ from stepscope.report.story.trace.recording import host_blocks
 from stepscope.report.text import keep_start
 
 Document = dict[str, Any]
-_WORTH_SAYING = 1 << 16  # bytes copied a step
+_WORTH_SAYING = 1 << 16  # bytes copied per step
 
 
 def trace_remarks(document: Document) -> list[str]:
-    """Launches, copies, tensor cores, communication and the critical path, a sentence each."""
+    """Launches, copies, tensor cores, communication and the critical path, one sentence each."""
     steps, launch = document["steps"]["count"], document["launch"]
     found = []
     if launch["shorter_than_launch"] is not None:
@@ -68,12 +68,12 @@ def trace_remarks(document: Document) -> list[str]:
 _LONGEST = 60
 _GENERIC = re.compile(r"(?i)(\w+_)?(elementwise|reduce|apply|device)?_?kernel\d?$")
 _MEANT = re.compile(r"\b(cutlass_\w+|\w*Functor\w*|\w+_kernel_cuda|launch_\w+|\w+Ops?)\b")
-"""What a kernel of a generic name was made for, in its types."""
+"""What a generically named kernel computes, by its template types."""
 _ANONYMOUS = "(anonymous namespace)::"
 
 
 def short_kernel(name: str) -> str:
-    """The function's own name, without its types and arguments; clipped where it is still long."""
+    """The function's bare name, without types and arguments; clipped if still long."""
     bare = _without_types(name.replace(_ANONYMOUS, "")).partition("(")[0].strip()
     # `Memcpy HtoD (Pageable -> Device)` and `Memset (Device)` are words.
     is_copy = name.startswith(("Memcpy", "Memset"))
@@ -83,7 +83,7 @@ def short_kernel(name: str) -> str:
 
 
 def _without_types(name: str) -> str:
-    """What stands outside <…>; the whole name where the brackets do not match."""
+    """The name outside <…>; the whole name if brackets do not match."""
     kept: list[str] = []
     depth = 0
     for letter in name:
@@ -95,7 +95,7 @@ def _without_types(name: str) -> str:
     return "".join(kept) if not depth else name
 
 
-_TILES = 0.002  # of the device's time: smaller ones are one tile of their category
+_TILES = 0.002  # of device time: smaller kernels share one tile per category
 
 
 def _category_treemap(analysed: Document) -> Chart:
@@ -113,8 +113,8 @@ def _category_treemap(analysed: Document) -> Chart:
     names, parents = [name for name, _, _ in rows], [parent for _, parent, _ in rows]
     values, texts = [ns / steps / 1e6 for *_, ns in rows], [f"{ns / total:.1%}" for *_, ns in rows]
     series = Series("", names, values, text=texts, parents=parents)
-    note = "Area is the device's time, in ms per step; kernels of one function are one tile."
-    return Chart("kernel-tiles", "treemap", "The device's time", (series,), note=note)
+    note = "Area is device time in ms per step; kernels of one function share a tile."
+    return Chart("kernel-tiles", "treemap", "Device time", (series,), note=note)
 
 
 def _category_bars(analysed: Document) -> Chart:
@@ -125,12 +125,12 @@ def _category_bars(analysed: Document) -> Chart:
         f"{group['total_ns'] / steps / 1e6:,.3g} ms, {group['count'] / steps:,.0f} a step"
         for group in groups
     ]
-    series, unit = Series("", names, shares, text=texts), "% of the device's time"
+    series, unit = Series("", names, shares, text=texts), "% of device time"
     return Chart.bars("kernel-categories", "Shares by category", series, unit=unit)
 
 
 def _kernel_table(analysed: Document, timeline: Timeline | None) -> list[Table]:
-    """Heaviest first; the lightest are left out where there are more than a table holds."""
+    """Heaviest first; the lightest are dropped if there are too many for a table."""
     kernels, steps = analysed["kernels"], analysed["steps"]["count"]
     operators = _main_operators(timeline) if timeline is not None else {}
     kinds = (analysed["roofline"] or {}).get("kinds", ())
@@ -141,7 +141,7 @@ def _kernel_table(analysed: Document, timeline: Timeline | None) -> list[Table]:
     def rate_of(kernel: Document) -> Document:
         return rates.get(operators.get(kernel["name"], ""), {})
 
-    note = " (what bounds them is that of the operator)" if rates else ""
+    note = " (bounds are those of the operator)" if rates else ""
     left = f", the heaviest {MAX_POINTS:,} of {len(kernels):,}" if len(kernels) > MAX_POINTS else ""
     return Table.known(
         "kernels",
@@ -163,7 +163,7 @@ def _kernel_table(analysed: Document, timeline: Timeline | None) -> list[Table]:
 
 
 def _main_operators(timeline: Timeline) -> dict[str, str]:
-    """By kernel, the operator that most of its time was launched by."""
+    """For each kernel, the operator that launched most of its time."""
     device, host = timeline.device, timeline.host
     if not len(device) or not len(host):
         return {}
@@ -179,7 +179,7 @@ def _main_operators(timeline: Timeline) -> dict[str, str]:
 
 
 def _operator_blocks(analysed: Document) -> list[Block]:
-    """The ten heaviest; nothing where the recording has no operators."""
+    """The ten heaviest; nothing if the recording has no operators."""
     operators, steps = analysed["operators"], analysed["steps"]["count"]
     if not operators:
         return []
@@ -208,7 +208,7 @@ _HEAVIEST = 6
 
 
 def heaviest_table(analysed: Document) -> list[Table]:
-    """What takes most time on the device, for a screen; on the host where there is no device."""
+    """What takes most time on the device, or on the host without a device, for a screen."""
     steps = analysed["steps"]["count"]
     if not analysed["kernels"]:
         what, title = "operator", "What the host does"
@@ -231,20 +231,20 @@ def heaviest_table(analysed: Document) -> list[Table]:
     )
 
 
-_DRAWN = 0.001  # of the time of all: what is less would only stretch the axes
-_COMPUTES = 1e-6  # of the highest rate: what is slower hardly computes
+_DRAWN = 0.001  # of total time: less would only stretch the axes
+_COMPUTES = 1e-6  # of the highest rate: slower operators hardly compute
 
 
 def _roofline_blocks(analysed: Document, how: str) -> list[Block]:
     """`how`: what records the shapes that this needs."""
     found = analysed["roofline"]
     if found is None:
-        return [Missing("No roofline: the recording has no shapes of operators.", how)]
+        return [Missing("No roofline: the recording has no operator shapes.", how)]
     if found["ceilings"] is None:
         how = "Run stepscope doctor on the machine that has it."
-        return [Missing("The ceilings of this device were not measured.", how), *_rates(found)]
+        return [Missing("This device's ceilings were not measured.", how), *_rates(found)]
     blocks: list[Block] = []
-    # What can be drawn and takes time worth a point.
+    # Operators that can be drawn and take enough time.
     least = _DRAWN * sum(one["time_ns"] for one in found["kinds"])
     slowest = _COMPUTES * max((one["flops_per_s"] or 0.0 for one in found["kinds"]), default=0.0)
     points = [
@@ -265,7 +265,7 @@ def _roofline_blocks(analysed: Document, how: str) -> list[Block]:
 
 
 def _roofline_chart(found: Document, points: list[Document]) -> Chart:
-    """Log-log; a point below its ceiling leaves something to gain."""
+    """Log-log; a point below its ceiling has room to improve."""
     ceilings = found["ceilings"]
     low = min(one["intensity"] for one in points) / 2
     high = max(one["intensity"] for one in points) * 2
@@ -280,7 +280,7 @@ def _roofline_chart(found: Document, points: list[Document]) -> Chart:
             texts.append(f"{one['name']} {one['dtype']}{of}")
         if chosen:
             cloud = Series(
-                f"{bound}-bound" if bound else "bound not known",
+                f"{bound}-bound" if bound else "bound unknown",
                 [one["intensity"] for one in chosen],
                 [one["flops_per_s"] / 1e12 for one in chosen],
                 text=texts,
@@ -294,14 +294,14 @@ def _roofline_chart(found: Document, points: list[Document]) -> Chart:
     seen = "" if share is None else f" They cover {share:.0%} of the device's computing time."
     memory = format_rate(ceilings["bytes_per_s"], "B/s")
     source = {"measured": "measured", "datasheet": "the datasheet's"}[ceilings["source"]]
-    area = "Area is time; what takes less than 0.1% of it or hardly computes is in the table."
+    area = "Area is time; operators below 0.1% of it, or with few FLOPs, are in the table."
     note = f"Ceilings are {source}; memory {memory}. {area}{seen}"
     axes = (Axis("FLOPs per byte", log=True), Axis("TFLOP/s", log=True))
     return Chart("roofline", "scatter", "Roofline", tuple(series), *axes, note=note)
 
 
 def _ceiling(dtype: str, flops: float, memory: float, low: float, high: float) -> Series:
-    """Up along the memory's rate, then flat at the arithmetic's."""
+    """A roofline: rising at the memory rate, then flat at the arithmetic rate."""
     ridge = flops / memory
     corners = [x for x in (low, ridge, max(high, ridge * 2)) if x >= low]
     heights = [min(flops, memory * x) / 1e12 for x in corners]
@@ -327,14 +327,14 @@ def _rates(found: Document) -> list[Table]:
 
 
 def at_most_all(share: float | None) -> float | None:
-    """A share of what is attainable; counting FLOPs may give a little more than 1."""
+    """A share of the attainable rate, capped at 1: counted FLOPs may give slightly more."""
     return None if share is None else min(share, 1.0)
 
 
 def kernels_section(
     analysed: Document | None, timeline: Timeline | None, missing: Missing | None, how: str
 ) -> Section:
-    """`missing`: said where nothing was recorded. `how`: a command that would record shapes."""
+    """`missing`: shown if nothing was recorded. `how`: a command that would record shapes."""
     if analysed is None:
         return Section("kernels", "Kernels", (missing,) if missing else (), Weight.DETAIL)
     if not analysed["kernels"]:

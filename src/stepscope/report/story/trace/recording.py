@@ -1,4 +1,4 @@
-"""Idle time by cause, communication, the host's own work and memory in a recording."""
+"""Idle time by cause, communication, host work and memory in a recording."""
 
 from math import nan
 from typing import Any
@@ -25,7 +25,7 @@ _RECORDED = "ms per step, recorded"
 
 
 def idle_blocks(analysed: Document) -> list[Block]:
-    """Nothing where no device was recorded or it was never idle."""
+    """Nothing if no device was recorded or it was never idle."""
     wall, idle = analysed["breakdown_ns"]["wall"], analysed["idle_ns"]
     known = ((ns, cause) for cause, ns in idle.items() if ns and wall and ns >= _LEAST * wall)
     causes = sorted(known, reverse=True)
@@ -40,7 +40,7 @@ def idle_blocks(analysed: Document) -> list[Block]:
         for place in found.get(cause, {}).get("places", ())[:_PLACES]
     ]
     return [
-        Chart.bars("idle", "The GPU's idle time by cause", series, unit="% of the recorded step"),
+        Chart.bars("idle", "GPU idle time by cause", series, unit="% of the recorded step"),
         *Table.known(
             "idle",
             "What the host did meanwhile",
@@ -74,13 +74,13 @@ def idle_causes_table(analysed: Document) -> list[Table]:
 
 
 def busiest_device(analysed: Document) -> Document:
-    """The device that works most."""
+    """The busiest device."""
     devices: list[Document] = analysed["devices"]
     return max(devices, key=lambda one: one["breakdown_ns"]["wall"] - one["breakdown_ns"]["idle"])
 
 
 def communication_sections(analysed: Document) -> list[Section]:
-    """None where nothing was communicated."""
+    """Nothing without communication."""
     talk, steps = analysed["communication"], analysed["steps"]["count"]
     if talk is None:
         return []
@@ -111,7 +111,7 @@ def communication_sections(analysed: Document) -> list[Section]:
 
 
 def host_blocks(analysed: Document) -> list[Block]:
-    """Operators by their own time on the host, and its threads."""
+    """Operators by host self time, and the host's threads."""
     host = analysed["host"]
     if host is None:
         return []
@@ -120,7 +120,7 @@ def host_blocks(analysed: Document) -> list[Block]:
         *_host_table("host-operators", "operator", "What the host does", host["operators"], steps),
         *Table.known(
             "threads",
-            "Threads of the host",
+            "Host threads",
             host["threads"],
             (Column("thread"), lambda one: one["name"]),
             (Column.numeric("busy", "ms"), lambda one: one["busy_ns"] / 1e6),
@@ -132,14 +132,14 @@ def host_blocks(analysed: Document) -> list[Block]:
 
 
 def function_blocks(lines: list[Document], steps: int) -> list[Table]:
-    """The user's functions by the host's time in them, from a recording with stacks."""
+    """The user's functions by host time, from a recording with stacks."""
     return _host_table("functions", "function", "Your functions on the host", lines, steps, 20)
 
 
 def _host_table(
     name: str, what: str, title: str, lines: list[Document], steps: int, shown: int = 10
 ) -> list[Table]:
-    """What ran on the host, by its own time and with what it calls."""
+    """What ran on the host, by self time and with callees."""
     return Table.known(
         name,
         title,
@@ -153,7 +153,7 @@ def _host_table(
 
 
 def window_memory(analysed: Document) -> list[Block]:
-    """Each device's (or the host's) memory; nothing where none was recorded."""
+    """Each device's (or the host's) memory; nothing if none was recorded."""
     blocks: list[Block] = []
     for number, use in enumerate(analysed["memory"] or (), start=1):
         whose = "the host" if use["device"] is None else f"GPU {use['device']}"

@@ -45,7 +45,7 @@ _NOTICEABLE = 0.005  # of the device's or the recording's time
 
 
 def quality_notes(document: dict[str, Any]) -> list[str]:
-    """What a reader must know before believing the numbers; empty where there is nothing."""
+    """Caveats about the numbers; empty if there are none."""
     quality, wall = document["quality"], document["breakdown_ns"]["wall"] or 1
     notes = list(quality["notes"])
     for what, tally in (("repaired", quality["repaired"]), ("left out", quality["dropped"])):
@@ -72,7 +72,7 @@ def quality_notes(document: dict[str, Any]) -> list[str]:
 
 
 def quality_section(analysed: Document | None, problems: list[str]) -> Section:
-    """Notes and problems, a sentence each. `analysed`: the recording; None where there is none."""
+    """Notes and problems, one sentence each. `analysed`: the recording, or None."""
     blocks: list[Block] = []
     for note in [*problems, *(quality_notes(analysed) if analysed is not None else ())]:
         end = "" if note.endswith((".", "!", "?")) else "."
@@ -104,7 +104,7 @@ def missing_window(document: Document, what: str) -> Missing:
 
 
 def window_section(analysed: Document, trace: str | None, stretched: bool) -> Section:
-    """The timeline. `stretched`: recording slowed the run down, whose own figures stand above."""
+    """The timeline. `stretched`: recording slowed the run, whose own numbers are above."""
     events, steps = analysed["quality"]["kept"], analysed["steps"]
     whole = steps["how"] == "whole"
     words = "The whole recording" if whole else f"{steps['count']:,} recorded steps"
@@ -142,7 +142,7 @@ def _step(document: Document) -> Section:
     return Section("step", "The step", (*blocks, *recording.idle_blocks(document)), Weight.LEAD)
 
 
-_NO_DEVICE = "No device in this recording: times are the host's."
+_NO_DEVICE = "No device in this recording: times are host times."
 
 
 def _breakdown(document: Document) -> Chart:
@@ -156,7 +156,7 @@ def _breakdown(document: Document) -> Chart:
 
 
 def story_of_trace(subject: LoadedResult) -> Story:
-    """Everything a trace tells: of the run around it, it knows nothing."""
+    """The full story of a trace, which knows nothing about the run around it."""
     document, timeline = subject.document, subject.timeline
     trace = subject.trace.name if subject.trace is not None else None
     record = "Record with torch.profiler.profile({}=True), or use stepscope run{}."
@@ -198,7 +198,7 @@ def _source(document: Document) -> Facts:
         ("ranks", source["world_size"]),
         ("communication by", source["backend"]),
         ("length", f"{source['span_ns'] / 1e6:,.1f} ms"),
-        ("holds", has or "nothing known"),
+        ("holds", has or "unknown"),
     )
 
 
@@ -241,7 +241,7 @@ def _next_commands(document: Document) -> tuple[Command, ...]:
 
 
 def story_of_ranks(subject: LoadedResult) -> Story:
-    """Several ranks side by side: who computes, who communicates, who is late."""
+    """Several ranks side by side: which compute, which communicate, which are late."""
     ranks, comparison = subject.document["ranks"], subject.document["comparison"]
     of = f" of {comparison['world_size']}" if comparison["world_size"] else ""
     device = next((one["source"]["device"] for one in ranks if one["source"]["device"]), None)
@@ -263,7 +263,7 @@ def story_of_ranks(subject: LoadedResult) -> Story:
             (Column.share("exposed", priority=2), lambda row: row["exposed_communication_share"]),
             (Column.share("idle"), lambda row: row["idle_share"]),
         ),
-        # Who reaches collectives last, and what that costs the others.
+        # Which ranks reach collectives last, and how long the others wait.
         *Table.known(
             "late",
             "Late to collectives",

@@ -1,4 +1,4 @@
-"""The proof of a tune: that training does the same, with the losses and the control."""
+"""The proof of a tune: whether training does the same, with losses and control."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -46,8 +46,8 @@ class _JournalLine(Struct, frozen=True):
 
 
 def _proof_curves(tune: Tune, proof: Proof | None, folder: Path | None) -> Curves:
-    """Losses per step, by line of the chart, a list per seed; from the result alone, without the
-    control, where there is no journal that can be read."""
+    """Losses per step for each line of the chart, one list per seed; without a readable journal,
+    from the result alone and without the control."""
     found: Curves = {}
     records: list[_JournalLine] = []
     with suppress(OSError, StepscopeError):
@@ -70,7 +70,7 @@ def _with_nan(losses: Iterable[float | None]) -> list[float]:
 
 
 def proof_section(tune: Tune, folder: Path | None) -> Section:
-    """Nothing where no ladder was to be proven."""
+    """Nothing if there was no ladder to prove."""
     if not tune.ladder:
         return Section("proof", "Proof", ())
     proof = tune.final.proof if tune.final is not None else None
@@ -105,7 +105,7 @@ def proof_section(tune: Tune, folder: Path | None) -> Section:
 
 
 def _chart(curves: Curves) -> Chart | None:
-    """The mean over seeds of each, with the span from the lowest to the highest seed."""
+    """Each line's mean over seeds, with a band from the lowest to the highest seed."""
     series, most, seeds = [], 0, 0
     for label in (_BASELINE, _CONTROL, _VARIANT):
         found = curves.get(label) or []
@@ -123,5 +123,5 @@ def _chart(curves: Curves) -> Chart | None:
         return None
     means = f"Means of {seeds} seeds; the band spans them." if seeds > 1 else ""
     note = f"{means} {downsample_note(most, 'steps')}".strip()
-    title = "Losses with the fixes and without"
+    title = "Losses with and without the fixes"
     return Chart.lines("proof-losses", title, *series, x="step", y="loss", note=note)

@@ -45,7 +45,7 @@ BASELINE_LABEL = "baseline"
 
 
 def _ladder_section(tune: Tune) -> Section:
-    """The table with the baseline in its first row; intervals in words."""
+    """The ladder's table, baseline first, with intervals as text."""
     columns = (
         Column("rung"),
         Column("kind", priority=6),
@@ -87,7 +87,7 @@ def _charts_section(tune: Tune) -> Section:
     title = "Total speedup, with its 95% interval"
     charts = [Chart.bars("ladder-chart", title, series, unit="speedup")]
     if any(rung.predicted_speedup is not None for rung in rungs):
-        # Side by side, so that the eye compares them.
+        # Side by side, for comparison by eye.
         sides = []
         for name, rows in (("predicted", [rung.predicted for rung in rungs]), ("measured", rungs)):
             values, low, high = ([getattr(one, key, None) or nan for one in rows] for key in keys)
@@ -126,7 +126,7 @@ def _resources_section(tune: Tune) -> Section:
 
 
 def _rejected_section(tune: Tune) -> Section:
-    """Fixes that were tried and not kept, with the reason of each."""
+    """Fixes that were tried and not kept, each with its reason."""
     objective = tune.request.objective
     tried = [one for one in tune.rejected if words.is_tried(one)]
     pairs = tuple((f"− {one.fix}", words.rejection_text(one, objective)) for one in tried)
@@ -152,12 +152,12 @@ def _measured_rejections(tune: Tune) -> Section:
 
 
 def story_of_tune(subject: LoadedResult) -> Story:
-    """Everything a tune came to."""
+    """The full story of a tune."""
     return tune_story(subject.decoded(Tune), subject.folder)
 
 
 def tune_story(tune: Tune, folder: Path | None = None) -> Story:
-    """The same of a result; `folder` is where its journal lies."""
+    """The same for a result; `folder` holds its journal."""
     run = tune.run
     sections = (
         _summary(tune),
@@ -182,7 +182,7 @@ def tune_story(tune: Tune, folder: Path | None = None) -> Story:
 
 
 def _summary(tune: Tune) -> Section:
-    """Before and after: as fresh trials measured them where there were any."""
+    """Before and after, from fresh trials if there were any."""
     sides: list[Measured] = [tune.baseline, tune.ladder[-1] if tune.ladder else Measured()]
     if tune.final is not None and tune.final.measured is not None:
         sides = [tune.final.measured.baseline, tune.final.measured.ladder]
@@ -218,7 +218,7 @@ def _remarks(tune: Tune) -> Section:
 
 
 def _next(tune: Tune) -> tuple[Command, ...]:
-    """How to run it with the fixes today, and how to put them into the source."""
+    """Commands to run with the fixes, and to apply them to the source."""
     found = []
     if tune.command:
         faster = tune.final is not None and tune.final.verdict is Verdict.FASTER
@@ -260,7 +260,7 @@ def resume_command(
 
 
 def _apply(tune: Tune) -> Section:
-    """The command that applies the fixes at run time, and the edits that keep them."""
+    """The command that applies the fixes at run time, and the edits that make them permanent."""
     blocks: list[Block] = []
     if tune.command:
         blocks += [Paragraph("Run with the fixes, without editing:"), Code(tune.command, "sh")]

@@ -89,7 +89,7 @@ def _ending(because: Because) -> str:
 
 
 def changes_text(changes: Iterable[TrainingChange]) -> str:
-    """What to adapt in training, where a fix changes it."""
+    """What to adapt if a fix changes training."""
     return "; ".join(_CHANGES[change] for change in changes)
 
 
@@ -205,12 +205,12 @@ def rejection_text(one: RejectedFix, objective: str = "throughput") -> str:
 
 
 def is_tried(one: RejectedFix) -> bool:
-    """Whether trials were made with a fix that was not kept."""
+    """Whether a fix that was not kept was tried."""
     return one.state != "left_out"
 
 
 def not_tried_groups(tune: Tune) -> list[tuple[str, list[str]]]:
-    """Fixes that were never tried, by their reason."""
+    """Fixes that were never tried, by reason."""
     reasons: dict[str, list[str]] = {}
     for one in tune.rejected:
         if not is_tried(one):
@@ -232,7 +232,7 @@ def nothing_kept(tune: Tune) -> str:
 
 
 def claim(tune: Tune) -> tuple[str, Tone]:
-    """The one sentence that counts, and how it is meant."""
+    """The tune's main sentence and its tone."""
     final, spent = tune.final, f"{plural(tune.trials, 'trial')}, {format_duration(tune.seconds)}."
     if final is None:
         return f"{nothing_kept(tune)} {spent}", Tone.PLAIN
@@ -272,7 +272,7 @@ _ALL_OF = 0.95  # of the budget
 
 
 def stop_sentence(tune: Tune) -> str | None:
-    """Why the search ended early; None where it did not."""
+    """Why the search ended early, or None."""
     if tune.stopped is None:
         return None
     words = "Interrupted; this is the best so far" if tune.ladder else "Interrupted"
@@ -295,8 +295,8 @@ def note_sentence(note: NoteSummary) -> str:
 
 
 def is_worth_applying(patch: TunedPatch, final: Confirmed | None) -> bool:
-    """Whether a patch was measured to be faster, or there was no time. Two processes alone often
-    leave it unclear: then it is one that has half of the confirmed gain."""
+    """Whether a patch measured faster, or there was no time to measure it. Two processes often
+    leave it unclear: then half of the confirmed gain suffices."""
     if patch.speedup is None:
         return patch.status in (PatchStatus.NOT_MEASURED, PatchStatus.NO_BUDGET)
     faster = final is not None and final.verdict is Verdict.FASTER
@@ -306,7 +306,7 @@ def is_worth_applying(patch: TunedPatch, final: Confirmed | None) -> bool:
 
 
 def patch_status_text(patch: TunedPatch) -> str:
-    """What is known of a patch that has no speedup."""
+    """The status of a patch without a measured speedup."""
     detail = f": {patch.detail}" if patch.detail else ""
     return {
         PatchStatus.MEASURED: "measured",
