@@ -97,7 +97,7 @@ class TestCifar10:
     ) -> None:
         folder = write(tmp_path / "files", {**batches, "data_batch_3": b"broken"})
         assert len(Cifar10("train", 8, folder)) == 8
-        with pytest.raises(UsageError, match=r"data_batch_3 is not the file it should be"):
+        with pytest.raises(UsageError, match=r"data_batch_3 is corrupt"):
             Cifar10("train", 9, folder)
 
     def test_it_is_resized_for_models_of_another_size(

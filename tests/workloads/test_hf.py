@@ -70,7 +70,7 @@ def test_a_transformers_decoder_generates_from_a_cache(hf):
     torch.testing.assert_close(found, whole[:, 2:], rtol=1e-4, atol=1e-5)
     again, _ = generated(model, tokens, 3, cache=cache)
     torch.testing.assert_close(again, found, rtol=1e-4, atol=1e-5)
-    assert "--length 65 is more than its 64 places" in refused(workload, length=65)
+    assert "--length 65 is more than its 64 positions" in refused(workload, length=65)
 
 
 def test_a_transformers_encoder_classifies(hf):

@@ -337,7 +337,7 @@ def test_tf32_counts_where_the_model_has_layers_that_may_use_it(matmul):
     ("arguments", "words"),
     [
         ("--batch 4", "--model"),
-        ("--model mlp --batch 0", "--batch: '0' is not a number from 1 up"),
+        ("--model mlp --batch 0", "--batch: '0' is not an integer of 1 or more"),
         ("--model mlp --seconds inf", "--seconds"),
         ("--model mlp --seconds nan", "--seconds"),
         ("--model mlp --data pictures", "images:FOLDER"),

@@ -147,7 +147,7 @@ def test_a_cache_stays_in_place_and_serves_the_next_prompt(tiny):
 
 
 def test_a_cache_longer_than_the_model_is_refused(tiny):
-    with pytest.raises(ValueError, match="2000 tokens are more than the model's 1024 places"):
+    with pytest.raises(ValueError, match="2000 tokens exceed the model's 1024 positions"):
         tiny.generate_cache(1, 2000)
 
 

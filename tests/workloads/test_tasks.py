@@ -262,7 +262,7 @@ class TestGiven:
 
     @pytest.mark.parametrize("wrong", [torch.zeros(3, 2), torch.zeros(()), 7, (None,)])
     def test_inputs_that_are_no_batch_are_refused(self, wrong: Any) -> None:
-        with pytest.raises(UsageError, match="tensors that begin with the batch"):
+        with pytest.raises(UsageError, match="tensors with the batch first"):
             task_of("user", {}, UserInputs(lambda batch: wrong, None))
 
     def test_a_model_without_inputs_is_refused(self) -> None:

@@ -1,1 +1,1 @@
-"""Bundled programs, each an ordinary program of its own."""
+"""Bundled programs, each an ordinary program."""

@@ -1,4 +1,4 @@
-"""What the workload programs are asked on their command lines. No torch here."""
+"""Command-line arguments of the workload programs. No torch here."""
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
@@ -10,8 +10,8 @@ from stepscope.workloads.data.options import DATA_CHOICES, parse_data
 
 
 class ProgramArguments(Namespace):
-    """One program's arguments. None or 0: not given, or not an option of this program. Without
-    values of their own here: argparse would take those for given."""
+    """One program's arguments. None or 0: not given, or not an option of this program. No defaults
+    here: argparse would treat them as given."""
 
     model: str
     batch: int | None
@@ -27,7 +27,7 @@ class ProgramArguments(Namespace):
     measure: Path | None
     flops: float | None
     data: str
-    folder: Path | None  # where the data lies; None where it was not said, or nothing is read
+    folder: Path | None  # where the data is; None if not given, or if nothing is read
     samples: int | None
     test_samples: int | None
     workers: int
@@ -46,7 +46,7 @@ class ProgramArguments(Namespace):
 
 
 _ELSEWHERE = {"length": None, "test_samples": None, "prompt": 0, "new_tokens": 0}
-"""Values in programs that lack the option."""
+"""Values for programs without the option."""
 
 
 def parse_arguments(mode: str, about: str, argv: Sequence[str] | None = None) -> ProgramArguments:
@@ -58,7 +58,7 @@ def parse_arguments(mode: str, about: str, argv: Sequence[str] | None = None) ->
     add("--device", choices=("cpu", "cuda", "auto"), default="auto")
     add("--seed", type=int, default=0)
     add("--steps", type=_count, help="total steps")
-    add("--seconds", type=_positive, help="how long, not counting the warm-up")
+    add("--seconds", type=_positive, help="seconds to run, excluding warm-up")
     add("--size", type=_count, help="image height and width in pixels")
     add("--classes", type=_count)
     add("--threads", type=_count, help="CPU threads per operation")
@@ -117,7 +117,7 @@ def _number(convert: Callable[[str], Any], fits: Callable[[Any], bool], what: st
     return convert_checked
 
 
-_count = _number(int, lambda value: value >= 1, "a number from 1 up")
-_whole = _number(int, lambda value: value >= 0, "a number from 0 up")
+_count = _number(int, lambda value: value >= 1, "an integer of 1 or more")
+_whole = _number(int, lambda value: value >= 0, "an integer of 0 or more")
 _positive = _number(float, lambda value: value > 0, "a number above 0")
-_amount = _number(float, lambda value: value >= 0, "a number from 0 up")
+_amount = _number(float, lambda value: value >= 0, "a number of 0 or more")

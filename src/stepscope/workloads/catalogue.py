@@ -1,5 +1,5 @@
 """Every workload: the built-in ones with their defaults, the user's own factories, and models of
-torchvision, timm and transformers. None of these is imported to find out; no torch here.
+torchvision, timm and transformers. Nothing is imported to list them; no torch here.
 """
 
 import ast
@@ -18,8 +18,8 @@ from stepscope.record.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A model by name. `make` is module:function in a child; size is in pixels, length in tokens or
-    characters of a sample. None: it has no such thing, or only building the model can tell."""
+    """A model by name. `make` is module:function, called in a child; size is in pixels, length in
+    tokens or characters per sample. None: not applicable, or unknown until the model is built."""
 
     name: str
     about: str
@@ -46,7 +46,7 @@ _SGD = {"optimizer": "sgd", "lr": 0.05}
 _LOW_LR = {"lr": 3e-4}
 _TINY: dict[str, Any] = {"length": 128, "vocabulary": 256, "batch": 32, "lr": 1e-3}
 
-_BUILT_IN = (  # name, what makes it, parameters, batch
+_BUILT_IN = (  # name, factory, parameters, batch
     ("mlp", "small:MLP", 855_050, 64, "three linear layers, for smoke tests", _SMALL),
     (
         "simple_cnn",
@@ -91,7 +91,14 @@ _BUILT_IN = (  # name, what makes it, parameters, batch
         _TEXT | _LOW_LR,
     ),
     ("lstm", "small:CharacterLSTM", 2_385_411, 64, "two bidirectional layers", _TEXT),
-    ("unet", "convnets:UNet", 31_037_763, 16, "four blocks down and up with skips", _SHAPES),
+    (
+        "unet",
+        "convnets:UNet",
+        31_037_763,
+        16,
+        "four blocks down and up, with skip connections",
+        _SHAPES,
+    ),
 )
 
 
@@ -135,8 +142,8 @@ _TOKENS = 1000
 
 
 def transformers_workload(spec: str, name: str, library: Path) -> Workload:
-    """The workload of a model type (gpt2, bert …) or of a folder that holds config.json. Its
-    vocabulary is how many token ids the data may use; the model's own may be larger."""
+    """The workload of a model type (gpt2, bert …) or of a folder with config.json. Its vocabulary
+    is the number of token ids the data may use; the model's own may be larger."""
     vocabulary, model_type = _TOKENS, name
     path = Path(name) / "config.json"
     if "/" in name or path.is_file():
@@ -181,7 +188,7 @@ def _model_kind(spec: str, model_type: str, library: Path) -> str:
 
 @cache
 def _model_types(library: Path) -> dict[str, set[str]]:
-    """Model types by what they can be, from the library's tables of classes."""
+    """Model types by kind, from the library's class tables."""
     found: dict[str, set[str]] = {kind: set() for kind in _MAPS.values()}
     tree = ast.parse((library / "models" / "auto" / "modeling_auto.py").read_bytes())
     for statement in tree.body:
@@ -197,8 +204,8 @@ LIBRARIES = ("torchvision", "timm", "hf")
 
 
 def _user_workload(spec: str, place: str, factory: str) -> Workload:
-    """The model that a function (or module class) of the user's file or module builds. Modules are
-    those Python can import from the working directory or its own path."""
+    """The model that a function (or module class) in the user's file or module builds. Modules are
+    those Python can import from the working directory or its path."""
     if place.endswith(".py"):
         kind, path, whose = "file", Path(place), Path(place).name
         if not path.is_file():
@@ -223,7 +230,7 @@ def installed(library: str, spec: str) -> Path:
 
 
 def _module_path(module: str) -> Path | None:
-    """Where a module lies; its parents are looked up, not imported. None: nowhere."""
+    """A module's path; its parents are looked up, not imported. None: not found."""
     places, found = ["", *sys.path], None
     name = ""
     for part in module.split("."):
@@ -255,7 +262,7 @@ def _check_defines(spec: str, path: Path, factory: str) -> None:
 
 
 def _bound_names(body: list[ast.stmt]) -> Iterator[str]:
-    """Names that statements outside functions and classes bind; "*" where they cannot be known."""
+    """Names bound outside functions and classes; "*" if they cannot be known."""
     for statement in body:
         match statement:
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
@@ -277,7 +284,7 @@ _ELSEWHERE = "file.py:factory, module:factory, torchvision:NAME, timm:NAME, hf:N
 
 def find_workload(spec: str) -> Workload:
     """The workload of a built-in name, file.py:factory, module:factory or library:NAME. Raises
-    UsageError in one line that says what is possible, the nearest name first."""
+    UsageError in one line with the alternatives, nearest name first."""
     if spec in WORKLOADS:
         return WORKLOADS[spec]
     library, _, name = spec.partition(":")

@@ -19,7 +19,7 @@ from stepscope.workloads.measure.meter import Meter, WarmupRule, section_limits
 from stepscope.workloads.measure.program import peak_memory, run_program
 from stepscope.workloads.measure.record import GenerateMeasured
 
-_LEAST = 3  # generations: each is many calls
+_LEAST = 3  # generations, of many calls each
 
 
 def generate(asked: ProgramArguments, measured: GenerateMeasured, device: torch.device) -> None:
@@ -32,7 +32,7 @@ def generate(asked: ProgramArguments, measured: GenerateMeasured, device: torch.
     words = built.workload.vocabulary
     prompts = torch.randint(words, (batch, prompt), generator=drawn).to(device)
     if device.type == "cuda":
-        import_module("torch._dynamo")  # only then is the cache marked as one that never moves
+        import_module("torch._dynamo")  # only this marks the cache as never moving
     cache = model.generate_cache(batch, prompt + new_tokens)
 
     limits = section_limits(asked, _LEAST)
@@ -63,7 +63,7 @@ def generate(asked: ProgramArguments, measured: GenerateMeasured, device: torch.
 def one_generation(
     model: Any, prompts: Tensor, cache: Any, new_tokens: int, clock: HostClock
 ) -> Tensor:
-    """The likeliest tokens [N, new_tokens]; the first one is waited for, and the last one."""
+    """The likeliest tokens [N, new_tokens]; waits for the first and the last one."""
     clock.begin()
     logits, cache = model.prefill(prompts, cache)
     token = logits.argmax(-1, keepdim=True)

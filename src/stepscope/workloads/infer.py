@@ -66,7 +66,7 @@ def infer(asked: ProgramArguments, measured: InferMeasured, device: torch.device
     meter.fill(measured)
     measured.throughput_ms = measured.series_ms
     measured.peak_memory_bytes, measured.reserved_memory_bytes = peak_memory(device)
-    measured.batch = len(targets)  # a fix may form others than were asked for
+    measured.batch = len(targets)  # a fix may form other batches than requested
 
     clock, begun = clock_for(device), perf_counter()
     for calls, (inputs, _) in enumerate(repeat_forever(batches), start=1):

@@ -30,7 +30,7 @@ _BATCH, _SECONDS = 32, 2.0
 
 
 class EndlessSampler(Sampler[int]):
-    """All samples in random order, again and again: no epoch ends while the clock runs."""
+    """All samples in random order, repeatedly: no epoch ends while the clock runs."""
 
     def __init__(self, samples: int, seed: int) -> None:
         self._samples = samples
@@ -43,7 +43,7 @@ class EndlessSampler(Sampler[int]):
 
 
 def load(asked: ProgramArguments, measured: LoadMeasured, device: torch.device) -> None:
-    """Time a DataLoader of one setting. Raises UsageError where no setting could work."""
+    """Time a DataLoader with one setting. Raises UsageError if no setting could work."""
     batch, workers, pin = asked.batch or _BATCH, asked.workers, asked.pin == "on"
     measured.model, measured.batch, measured.device = asked.model, batch, device.type
     measured.workers, measured.pin, measured.prefetch = workers, pin, asked.prefetch

@@ -22,7 +22,7 @@ from stepscope.workloads.measure.program import prepare_device
 from stepscope.workloads.train import make_optimizer
 
 _LEAST, _MOST, _ENOUGH_S = 4, 12, 3.0
-_FIRST: Final = 2  # calls that compile, choose algorithms and make room
+_FIRST: Final = 2  # calls that compile, choose algorithms and allocate memory
 
 
 def main() -> int:
@@ -46,7 +46,7 @@ def main() -> int:
 
 
 def step_of(mode: str, asked: ProgramArguments, device: Any) -> Callable[[], Any]:
-    """One step of training or one call, on samples that are on the device. Raises UsageError."""
+    """One training step or one call, on samples already on the device. Raises UsageError."""
     built = build_for_mode(mode, asked)
     batch = asked.batch or built.workload.batch
     task = make_program_task(built, asked, batch)
@@ -74,7 +74,7 @@ def step_of(mode: str, asked: ProgramArguments, device: Any) -> Callable[[], Any
 
 
 def warm_up(step: Callable[[], Any], wait: Callable[[], None]) -> None:
-    """Until a step does what all later ones do; fewer of long ones."""
+    """Run steps until they are steady; fewer of long ones."""
     settled_s = 0.0
     for number in range(_MOST):
         if number == _FIRST:

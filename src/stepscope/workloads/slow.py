@@ -1,4 +1,5 @@
-"""A training program that is slow on purpose, the way real ones are: `stepscope demo` observes it.
+"""A training program that is deliberately slow, in the ways real ones are: `stepscope demo`
+observes it.
 
 Compressed images are unpacked and resized one by one in the main process, batches are copied from
 pageable memory, and every step stops to read the loss.
@@ -17,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class Fetch:
-    """Waits for a store that takes its time, as one behind a network does."""
+    """Waits as for slow storage behind a network."""
 
     def __init__(self, milliseconds: float) -> None:
         self.seconds = milliseconds / 1e3
@@ -28,7 +29,7 @@ class Fetch:
 
 
 class Decode:
-    """Unpacks a stored image: 3×32×32 bytes, and its label's pattern in them."""
+    """Decompresses a stored image: 3×32×32 bytes with its label's pattern."""
 
     def __call__(self, stored: bytes) -> Tensor:
         pixels = bytearray(zlib.decompress(stored))
@@ -36,7 +37,7 @@ class Decode:
 
 
 class Resize:
-    """Enlarges an image, bicubic, in float64: far more than it needs."""
+    """Enlarges an image, bicubic in float64: far more precision than needed."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -66,7 +67,7 @@ class Compose:
 
 
 class StoredImages(Dataset[tuple[Tensor, int]]):
-    """Seeded, learnable images kept compressed: the label decides which channel is brightest."""
+    """Seeded, learnable images, stored compressed: the label decides which channel is brightest."""
 
     def __init__(self, count: int, transform: Callable[[bytes], Tensor]) -> None:
         generator = torch.Generator().manual_seed(0)
@@ -101,7 +102,7 @@ class Block(nn.Module):
 
 
 class SmallResNet(nn.Module):
-    """A residual network of some width."""
+    """A residual network of a given width."""
 
     def __init__(self, width: int, classes: int = 3) -> None:
         super().__init__()

@@ -53,7 +53,7 @@ def train(asked: ProgramArguments, measured: TrainMeasured, device: torch.device
         )
         if takes_several_tensors(built):
             batches = MovedBatches(batches, device)
-    # With SGD the usual rate is less for batches smaller than the model's own, in step.
+    # With SGD, the default rate is scaled down for batches smaller than the model's own.
     share = min(1.0, batch / workload.batch) if workload.optimizer == "sgd" else 1.0
     optimizer = make_optimizer(workload.optimizer, model, asked.lr or workload.lr * share)
     losses, scores = Losses(), Scores(task, model, batch, device)
@@ -84,7 +84,7 @@ def train(asked: ProgramArguments, measured: TrainMeasured, device: torch.device
     meter.fill(measured)
     measured.peak_memory_bytes, measured.reserved_memory_bytes = peak_memory(device)
     measured.steps = meter.all_calls
-    measured.batch = len(targets)  # a fix may form others than were asked for
+    measured.batch = len(targets)  # a fix may form other batches than requested
     if scores.steps != meter.all_calls:
         scores.take(meter, losses)
     scores.fill(measured, asked.target_score)
@@ -102,7 +102,7 @@ def make_optimizer(name: str, model: torch.nn.Module, lr: float) -> torch.optim.
 
 
 def make_meter(asked: ProgramArguments, epoch: int, device: torch.device) -> Meter:
-    """How long to train: the steps, epochs or seconds asked for, else an epoch or two seconds."""
+    """How long to train: the requested steps, epochs or seconds, else an epoch or two seconds."""
     epochs, seconds = asked.epochs, asked.seconds
     if epochs is None and asked.steps is None and seconds is None:
         if asked.target_score is not None:

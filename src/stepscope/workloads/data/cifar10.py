@@ -1,5 +1,5 @@
-"""The real CIFAR-10, from its own files: found, unpacked or fetched, and each checked before it is
-read.
+"""The real CIFAR-10 from its original files: found, unpacked or fetched, each checked before
+reading.
 """
 
 import hashlib
@@ -43,8 +43,8 @@ _CHUNK: Final = 1 << 20
 
 
 def ensure_files(folder: Path, asked: bool) -> Path:
-    """The folder that holds the six files; they are unpacked or fetched into it if need be.
-    `asked`: the user named the folder, so it must be there."""
+    """The folder with the six files, unpacked or fetched if necessary. `asked`: the user named the
+    folder, so it must exist."""
     for place in (folder, folder / INSIDE):
         if all((place / name).is_file() for name in FILES):
             return place
@@ -62,7 +62,7 @@ def ensure_files(folder: Path, asked: bool) -> Path:
 
 
 def _fetch(archive: Path) -> None:
-    """Download the archive; it gets its name once it is whole and is what it should be."""
+    """Download the archive; it gets its name once complete and verified."""
     print(f"fetching {URL} (170 MB) to {archive.parent}", file=sys.stderr)
     with tempfile.NamedTemporaryFile(dir=archive.parent, prefix=".cifar10-", delete=False) as draft:
         try:
@@ -98,7 +98,7 @@ def _check(path: Path, name: str) -> None:
 
 
 def _unpack(archive: Path, folder: Path) -> None:
-    """Write the six files and nothing else of the archive, under our own names for them."""
+    """Extract only the six files, under our names for them."""
     try:
         _check(archive, archive.name)
     except ValueError as problem:
@@ -119,7 +119,7 @@ _BATCH: Final = 10_000
 
 
 class Cifar10(LabelledArrays):
-    """Bytes [3, 32, 32] and a class, in the files' order. `samples` None: all there are."""
+    """Bytes [3, 32, 32] and a class, in the files' order. `samples` None: all."""
 
     def __init__(self, split: str, samples: int | None, folder: Path | None) -> None:
         *train, test = FILES
@@ -132,24 +132,24 @@ class Cifar10(LabelledArrays):
 
 
 def _read_batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """The images and labels of a file. What was checked is what is read: the same bytes."""
+    """The images and labels of a file, read from the very bytes that were checked."""
     try:
         content = path.read_bytes()
     except OSError as problem:
         raise UsageError(f"cifar10: {path} cannot be read ({problem.strerror})") from None
     if hashlib.md5(content, usedforsecurity=False).hexdigest() != FILES[path.name]:
-        raise UsageError(f"cifar10: {path} is not the file it should be (MD5); delete it and retry")
+        raise UsageError(f"cifar10: {path} is corrupt (wrong MD5); delete it and retry")
     batch = Unpickler(io.BytesIO(content), encoding="bytes").load()
     images = np.asarray(batch[b"data"], dtype=np.uint8).reshape(-1, 3, PIXELS, PIXELS)
     return images, np.asarray(batch[b"labels"], dtype=np.int64)
 
 
 class Unpickler(pickle.Unpickler):
-    """Makes NumPy arrays, lists, dictionaries, texts and numbers, and nothing else."""
+    """Unpickles only NumPy arrays, lists, dictionaries, strings and numbers."""
 
     def find_class(self, module: str, name: str) -> Any:
         made_by = np.empty(0).__reduce__()[0]  # its module's name depends on NumPy's version
         known = {"_reconstruct": made_by, "ndarray": np.ndarray, "dtype": np.dtype}
         if module.partition(".")[0] != "numpy" or name not in known:
-            raise pickle.UnpicklingError(f"{module}.{name} has no place in a CIFAR-10 file")
+            raise pickle.UnpicklingError(f"{module}.{name} does not belong in a CIFAR-10 file")
         return known[name]

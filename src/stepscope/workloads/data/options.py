@@ -1,4 +1,4 @@
-"""Which samples a workload is given, and what each of them costs. Needs no torch."""
+"""Which samples a workload gets, and what each costs. Needs no torch."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +15,10 @@ _LARGEST_RESIZE: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class DataOptions:
-    """The samples asked for. `samples` and `test_samples`: None is all of a set that ends, 2,000
-    and 400 of one that is made. `resize`: pixels that images are stored at, to be resized one by
-    one; None: as they are needed. `decode_ms`, `latency_ms`: unpacking and waiting for each sample.
-    `disk_mb_per_s`: the rate of the disk that samples are read from, for all workers together;
-    None: they are in memory."""
+    """The requested samples. `samples` and `test_samples`: None is all of a finite set, 2,000 and
+    400 of a synthetic one. `resize`: stored pixel size of images, to be resized one by one; None:
+    the model's size. `decode_ms`, `latency_ms`: decoding and waiting time per sample.
+    `disk_mb_per_s`: the disk's rate for all workers together; None: samples are in memory."""
 
     data: str = "synthetic"
     folder: Path | None = None
@@ -37,7 +36,8 @@ class DataOptions:
 
 
 def parse_data(text: str) -> tuple[str, Path | None]:
-    """The kind and the place of `images:FOLDER` and the like; the place is there, or UsageError."""
+    """The kind and path of `images:FOLDER` and the like. Raises UsageError if the path does not
+    exist."""
     kind, colon, place = text.partition(":")
     needs_place, may_have_place = kind in ("images", "characters"), kind == "cifar10"
     wrong = bool(colon) and not (needs_place or may_have_place)

@@ -1,4 +1,4 @@
-"""Stored samples as the tensors a model is fed, one by one or a whole set on the device at once."""
+"""Stored samples as a model's input tensors, one by one or a whole set on the device at once."""
 
 from collections.abc import Callable
 from typing import Any, Final, Protocol
@@ -13,12 +13,12 @@ from stepscope.record.errors import UsageError
 from stepscope.workloads.data.synthetic import LabelledArrays
 
 IN_MEMORY_BYTES: Final = 256 << 20
-"""Sets up to this size are made once and kept; larger ones are made again at every use."""
+"""Sets up to this size are made once and kept; larger ones are made anew at every use."""
 _GREY, _SPREAD = 127.5, 63.75
 
 
 class Source(Protocol):
-    """Stored samples: arrays of small numbers. An index is always the same sample."""
+    """Stored samples: arrays of small numbers. An index always gives the same sample."""
 
     def __len__(self) -> int: ...
 
@@ -40,8 +40,8 @@ class Samples(Dataset[tuple[Tensor, Tensor]]):
 
 
 class ToImageTensor:
-    """An image as numbers of mean about 0 and spread about 1, resized where it is of another size.
-    A target with as many pixels is resized along, to the nearest."""
+    """An image with mean about 0 and deviation about 1, resized if necessary. A target of the same
+    size is resized with it, by nearest neighbour."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -61,7 +61,7 @@ class ToImageTensor:
 
 
 class ToTokenTensor:
-    """Characters or tokens as the whole numbers that embeddings take."""
+    """Characters or tokens as integers for embeddings."""
 
     def __call__(self, codes: Any, target: Any) -> tuple[Tensor, Tensor]:
         return tuple(torch.as_tensor(part, dtype=torch.int64) for part in (codes, target))
@@ -88,7 +88,7 @@ _TOGETHER: Final = 128
 def copy_to_device(
     dataset: Any, device: Any, most_bytes: int = MAX_RESIDENT_BYTES
 ) -> tuple[Any, Any]:
-    """All inputs and all targets as tensors on the device. UsageError where they take too much."""
+    """All inputs and targets as tensors on the device. Raises UsageError if they are too large."""
     samples, first = len(dataset), default_collate([dataset[0]])
     each = sum(part.nbytes for part in tree_leaves(first))
     if samples * each > most_bytes:

@@ -1,6 +1,4 @@
-"""Makes samples expensive on purpose, the ways real ones are: latency, decoding, and a disk of
-limited rate.
-"""
+"""Makes samples deliberately expensive, as real ones are: latency, decoding, and a slow disk."""
 
 import fcntl
 import os
@@ -22,7 +20,7 @@ _TRIALS: Final = 25
 
 
 class DelayedSource:
-    """Every sample comes after a wait, as over a network."""
+    """Every sample arrives after a delay, as over a network."""
 
     def __init__(self, source: Source, latency_ms: float) -> None:
         self.source = source
@@ -37,13 +35,12 @@ class DelayedSource:
 
 
 class DecodedSource:
-    """Every sample has compressed bytes unpacked for it, as often as takes about `decode_ms`. How
-    often is found once, when this is made; with processors shared it takes longer, as decoding
-    would."""
+    """Decompresses bytes for every sample, as often as takes about `decode_ms`. The count is
+    calibrated once, on construction; on busy cores it takes longer, as decoding would."""
 
     def __init__(self, source: Source, decode_ms: float) -> None:
         self.source = source
-        steps = np.random.default_rng(0).integers(-3, 4, _BLOCK)  # as well packed as a photograph
+        steps = np.random.default_rng(0).integers(-3, 4, _BLOCK)  # compressible like a photograph
         self.packed = zlib.compress(np.cumsum(steps).astype(np.uint8).tobytes(), 6)
         once_s = min(timeit.repeat(lambda: zlib.decompress(self.packed), repeat=_TRIALS, number=1))
         self.times = max(1, round(decode_ms / (1e3 * once_s)))
@@ -59,13 +56,13 @@ class DecodedSource:
 
 _FREE_AT: Final = struct.Struct("d")
 _CATCH_UP_S: Final = 0.005
-"""Sleeps end some microseconds late: so much lost time the disk makes good."""
+"""Sleeps end some microseconds late: the disk makes up for at most this much."""
 
 
 class DiskSource:
-    """All samples of a source, in a temporary file that goes with this object. The file begins with
-    the time until which the disk is busy: all processes share its rate. It is opened for each
-    sample, so that they can, however they were started."""
+    """All samples of a source, in a temporary file that is deleted with this object. The file
+    begins with the time until which the disk is busy, so that all processes share its rate. It is
+    opened for each sample, which works however processes were started."""
 
     def __init__(self, source: Source, mb_per_s: float) -> None:
         image, target = source[0]
@@ -99,7 +96,7 @@ class DiskSource:
 
 
 def _write(source: Source, record: np.dtype[Any]) -> str:
-    """A new file of all samples; UsageError where there is no room for it."""
+    """A new file with all samples. Raises UsageError if there is no room for it."""
     descriptor, path = tempfile.mkstemp(prefix="stepscope-samples-")
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -118,6 +115,6 @@ def _write(source: Source, record: np.dtype[Any]) -> str:
 
 
 def _remove(path: str, process: int) -> None:
-    """Forked workers hold the object too; the file is the first process's to remove."""
+    """Forked workers hold the object too; only the first process removes the file."""
     if os.getpid() == process:
         os.unlink(path)

@@ -1,5 +1,5 @@
 """Samples made from a seed: images, segmented shapes, character sequences and token sequences. A
-sample depends on the seed, its split and its index alone.
+sample depends only on the seed, its split and its index.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ _MIX: Final = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 
 
 class LabelledArrays:
-    """Samples that are kept in arrays, with a class or another target for each."""
+    """Samples in arrays, each with a class or another target."""
 
     inputs: NDArray[Any]
     labels: NDArray[Any]
@@ -31,8 +31,8 @@ class LabelledArrays:
 def _random_words(
     seed: int, name: str, samples: int, each: int, first: int = 0
 ) -> NDArray[np.uint64]:
-    """`each` random words for each sample from `first` on: [samples, each]. A sample's words are
-    the same however many samples are asked for (SplitMix64 of a counter)."""
+    """`each` random words for each sample from `first` on: [samples, each]. A sample's words do not
+    depend on the number of samples (SplitMix64 of a counter)."""
     counter = np.arange(first * each, (first + samples) * each, dtype=np.uint64)
     mixed = (counter + np.uint64(1)) * _GOLDEN + np.uint64(_key(seed, name))
     for shift, factor in _MIX:
@@ -47,17 +47,17 @@ def _uniform(seed: int, name: str, samples: int, each: int) -> NDArray[Any]:
 
 
 def integers(seed: int, name: str, samples: int, below: int) -> NDArray[np.int64]:
-    """One whole number in [0, below) for each sample."""
+    """One integer in [0, below) per sample."""
     return (_uniform(seed, name, samples, 1)[:, 0] * below).astype(np.int64)
 
 
 def _seeded_generator(seed: int, name: str) -> np.random.Generator:
-    """For what all samples of a set share, train and test alike."""
+    """A generator for what all samples of a set share, in train and test."""
     return np.random.default_rng(_key(seed, name))
 
 
 def _pick(draw: Any, below: int) -> int:
-    """A whole number in [0, below) from one in [0, 1], which rounding may have made of [0, 1)."""
+    """An integer in [0, below) from a number in [0, 1), which rounding may have turned into 1."""
     return min(int(draw * below), below - 1)
 
 
@@ -67,15 +67,15 @@ def _key(seed: int, name: str) -> int:
 
 
 MOST_CLASSES: Final = 1000
-_KINDS: Final = 10  # of colours, of stripes and of places: three digits of a class
+_KINDS: Final = 10  # colours, stripes and places: the three digits of a class
 _NOISE_OFFSETS: Final = 64
 _COLOUR, _STRIPES, _SPOT, _JITTER, _IMAGE_NOISE = 14.0, 16.0, 30.0, 45.0, 44.0  # grey levels
 
 
 class SyntheticImages:
     """Bytes [3, pixels, pixels] and a class. Samples differ in place, colour cast and noise. Every
-    class has a colour of its own, stripes and a spot; up to ten classes differ in all three, more
-    share some of them and are rarer. Models of more than 1,000 classes see the first 1,000."""
+    class has its own colour, stripes and spot; up to ten classes differ in all three, further ones
+    share some and are rarer. Models with more than 1,000 classes see the first 1,000."""
 
     def __init__(self, split: str, samples: int, pixels: int, classes: int, seed: int) -> None:
         self.pixels = pixels
@@ -90,7 +90,7 @@ class SyntheticImages:
         cycles = min(6.0, pixels / 4) * np.stack([np.sin(angle), np.cos(angle)], axis=1)
         phase = 2 * np.pi / pixels * cycles * np.arange(wide)  # of waves along y and x
         self._cosines, self._sines = (f(phase).astype(np.float32) for f in (np.cos, np.sin))
-        # Bells along y and x whose product is a soft spot, one of those on a circle.
+        # Bell curves along y and x whose product is a soft spot, placed on a circle.
         middle = 0.5 + 0.3 * np.stack([np.sin(2 * angle), np.cos(2 * angle)], axis=1)
         bells = np.exp(-((np.arange(wide) / wide - middle) ** 2) / (2 * 0.13**2))
         self._spots = bells.astype(np.float32)[made.permutation(_KINDS)]
@@ -119,13 +119,14 @@ class SyntheticImages:
 
 
 def class_digits(label: int) -> tuple[int, int, int]:
-    """Colour, stripes and spot of a class: no two of 1,000 share all, no two of ten share any."""
+    """Colour, stripes and spot of a class: no two of 1,000 share all three, no two of ten share
+    any."""
     return label % _KINDS, (label // 10 + label) % _KINDS, (label // 100 + label) % _KINDS
 
 
 def _labels(seed: int, split: str, samples: int, classes: int) -> NDArray[np.int64]:
-    """Classes: ten are alike often, the next ten a quarter as often, then a ninth, …. Few samples
-    would show each of a thousand classes once or twice: too rarely to learn any."""
+    """Class labels: ten classes are equally frequent, the next ten a quarter as frequent, then a
+    ninth, … With few samples, a thousand equal classes would appear too rarely to learn any."""
     often = 1.0 / (1 + np.arange(classes) // _KINDS) ** 2
     steps = np.cumsum(often) / often.sum()
     drawn = _uniform(seed, f"{split} labels", samples, 1)[:, 0]
@@ -133,22 +134,22 @@ def _labels(seed: int, split: str, samples: int, classes: int) -> NDArray[np.int
 
 
 def _tints(made: np.random.Generator) -> NDArray[np.float32]:
-    """One colour of each kind, about a grey that is 0: [kinds, 3]."""
+    """One colour per kind, around a grey of 0: [kinds, 3]."""
     angle = made.permutation(_KINDS)[:, None] / _KINDS + np.arange(3) / 3
     return (1.4 * np.cos(2 * np.pi * angle)).astype(np.float32)
 
 
 _SHAPES: Final = 4
-_EACH: Final = 8  # numbers drawn for a shape
-_OWN: Final = 9  # and for an image besides
+_EACH: Final = 8  # random numbers per shape
+_OWN: Final = 9  # and further ones per image
 _SHAPE_OFFSETS: Final = 64
 _CLOUDS, _SHAPE_NOISE, _CAST, _FILL, _TINT = 30.0, 30.0, 80.0, 28.0, 15.0  # grey levels
 
 
 class SyntheticShapes:
     """Bytes [3, pixels, pixels] and the class of each pixel [pixels, pixels], 0 the background.
-    Classes are told apart by outline (disc, square, diamond, …) and by the stripes of their fill;
-    the colours of background and shapes vary alike."""
+    Classes differ in outline (disc, square, diamond, …) and fill stripes; colours of background and
+    shapes vary equally."""
 
     def __init__(self, split: str, samples: int, pixels: int, classes: int, seed: int) -> None:
         if classes < 2:
@@ -185,7 +186,7 @@ class SyntheticShapes:
         return np.clip(image, 0, 255, out=image).astype(np.uint8), mask
 
     def _draw(self, image: Any, mask: Any, draws: Any, label: int) -> None:
-        """Put a shape over what is there."""
+        """Draw a shape over the image."""
         p = self.pixels
         radius = p * (0.12 + 0.13 * draws[0])
         middle = radius + draws[1:3] * max(0.0, p - 2 * radius)
@@ -205,7 +206,7 @@ class SyntheticShapes:
 
 
 def _inside(outline: int, y: Any, x: Any, radius: float) -> NDArray[np.bool_]:
-    """Where a disc, square or diamond is, around its middle."""
+    """A mask of a disc, square or diamond around its centre."""
     if outline == 0:
         return np.asarray(y * y + x * x <= radius * radius)
     y, x = abs(y), abs(x)
@@ -229,7 +230,7 @@ _FEWEST: Final = 6
 
 
 def encode_characters(text: str, length: int, vocabulary: int) -> NDArray[np.uint8]:
-    """Codes of a text's first characters: 0 after its end, 1 for what has no code of its own."""
+    """Codes of a text's first characters: 0 after its end, 1 for characters without a code."""
     codes = np.full(length, PADDING_CODE, dtype=np.uint8)
     for place, character in enumerate(text[:length]):
         code = _FIRST_CODE + ord(character) - ord(" ")
@@ -238,8 +239,8 @@ def encode_characters(text: str, length: int, vocabulary: int) -> NDArray[np.uin
 
 
 class SyntheticCharacters(LabelledArrays):
-    """Codes [length] and a class, which shows in the order of letters within words of three. About
-    a third of a text is such words, some of them of another class."""
+    """Codes [length] and a class, encoded in the letter order of three-letter words. About a third
+    of a text is such words, some of another class."""
 
     def __init__(
         self, split: str, samples: int, length: int, vocabulary: int, classes: int, seed: int
@@ -256,7 +257,7 @@ class SyntheticCharacters(LabelledArrays):
         words = _FIRST_CODE + _class_words(_seeded_generator(seed, "characters"), classes, letters)
         draws = _uniform(seed, f"{split} words", samples, 3 * max(1, length // 9))
         rows = np.arange(samples)[:, None]
-        # Words over the letters, for all samples at once, one word after the other.
+        # Write words over the letters, one word at a time for all samples.
         for which, where, of in draws.reshape(samples, -1, 3).transpose(1, 2, 0):
             start = (where * (length - _WORD_LENGTH + 1)).astype(np.int64)
             stray = (of * 8 * classes).astype(np.int64)  # one word in eight is of any class
@@ -266,8 +267,8 @@ class SyntheticCharacters(LabelledArrays):
 
 
 def _class_words(made: np.random.Generator, classes: int, letters: int) -> NDArray[np.int64]:
-    """Words for every class: [classes, words, letters of a word]. Six classes share the letters of
-    their words and differ in their order alone."""
+    """Words for every class: [classes, words, letters]. Groups of six classes share letters and
+    differ only in their order."""
     whole = letters // _WORD_LENGTH * _WORD_LENGTH
     triples = made.permutation(letters)[:whole].reshape(-1, _WORD_LENGTH)
     orders = np.array(list(permutations(range(_WORD_LENGTH))))[made.permutation(_ORDERS)]
@@ -279,14 +280,14 @@ def _class_words(made: np.random.Generator, classes: int, letters: int) -> NDArr
 
 
 _MOST_TOKENS: Final = 256
-"""Tokens in use: a source of all tokens of a large vocabulary would take too long to learn."""
+"""Tokens in use: with a large vocabulary's every token, learning would take too long."""
 _CHANCES: Final = (0.5, 0.25, 0.1, 0.05)
-"""Of a token's four usual successors; else any token follows."""
+"""Probabilities of a token's four usual successors; else any token follows."""
 _TOGETHER: Final = 2048
 
 
 class SyntheticTokens:
-    """Tokens [length] and those that follow them [length]."""
+    """Tokens [length] and their successors [length]."""
 
     def __init__(self, split: str, samples: int, length: int, vocabulary: int, seed: int) -> None:
         if vocabulary < 2 or length < 1:
@@ -311,7 +312,7 @@ class SyntheticTokens:
 
 
 def _walk(draws: NDArray[np.uint64], following: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Numbers of tokens, one after the other: [samples, length]."""
+    """Token sequences: [samples, length]."""
     used = len(following)
     chance = (draws >> np.uint64(32)) * 2.0**-32
     any_token = (draws & np.uint64(0xFFFFFFFF)).astype(np.int64) % used

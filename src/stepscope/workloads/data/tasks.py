@@ -1,5 +1,5 @@
-"""What a model is trained for: its training and test samples, the loss to lower and the score to
-raise.
+"""What a model is trained for: training and test samples, a loss to minimise and a score to
+maximise.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,13 +25,13 @@ from stepscope.workloads.data.synthetic import (
 from stepscope.workloads.data.user_files import CharacterFile, ImageFolder
 from stepscope.workloads.models.build import UserInputs
 
-_DIFFERENT: Final = 64  # inputs asked of the user's function; further samples repeat these
+_DIFFERENT: Final = 64  # inputs requested from the user's function; further samples repeat them
 _LABELS: Final = 1 << 31
 
 
 class _UserSamples:
-    """Inputs as the model takes them (a tensor, a tuple or a dictionary) and a random number. The
-    number stands for a label: what the model's classes are is known when it has answered."""
+    """Model inputs (a tensor, a tuple or a dictionary) and a random number, which stands in for a
+    label: the model's classes are known only from its outputs."""
 
     def __init__(
         self, split: str, samples: int, inputs: Callable[[int], Any], seed: int, name: str
@@ -51,7 +51,7 @@ class _UserSamples:
 
 
 def _checked(inputs: Any, batch: int, name: str) -> Any:
-    """The inputs on the CPU: tuples and dictionaries of tensors that begin with the batch."""
+    """The inputs on the CPU: tuples and dictionaries of tensors with the batch first."""
     if isinstance(inputs, Tensor):
         if inputs.dim() and len(inputs) == batch:
             return inputs.detach().cpu()
@@ -62,18 +62,18 @@ def _checked(inputs: Any, batch: int, name: str) -> Any:
         return tuple(_checked(part, batch, name) for part in inputs)
     else:
         what = f"a {type(inputs).__name__}"
-    raise UsageError(f"{name}: inputs({batch}) gave {what}; give tensors that begin with the batch")
+    raise UsageError(f"{name}: inputs({batch}) gave {what}; return tensors with the batch first")
 
 
 GENERATED_KINDS: Final = ("synthetic", "resident")
 _FITS: Final = {"cifar10": "images", "images": "images", "characters": "characters"}
-"""The task that each set of real samples is for."""
+"""The task of each set of real samples."""
 
 
 def _make_dataset(
     split: str, workload: Workload, options: DataOptions, user: UserInputs | None
 ) -> Samples:
-    """Items (input, target) of the "train" or "test" split. UsageError where there are none."""
+    """Items (input, target) of the "train" or "test" split. Raises UsageError if there are none."""
     _check(workload, options)
     pictures = workload.task in ("images", "segmentation")
     prepare: Callable[[Any, Any], tuple[Any, Any]]
@@ -157,9 +157,8 @@ _Score = tuple[Tensor, int]
 
 
 class Task:
-    """Samples (input, target) to train with and others to test with. The mean score is Σ sum / Σ
-    count over batches; higher is better. `score_name` is None, and counts are 0, where nothing can
-    be scored."""
+    """Samples (input, target) for training and for testing. The mean score is Σ sum / Σ count over
+    batches; higher is better. `score_name` is None, and counts are 0, if nothing can be scored."""
 
     score_name: str | None = "accuracy"
 
@@ -174,7 +173,7 @@ class Task:
         return nn.functional.cross_entropy(logits(outputs), targets)
 
     def score(self, outputs: Any, targets: Tensor) -> _Score:
-        """How many samples are classified rightly, of how many."""
+        """(correctly classified samples, all samples)."""
         return (logits(outputs).argmax(1) == targets).sum(), len(targets)
 
 
@@ -184,12 +183,12 @@ class Segmentation(Task):
     score_name = "dice"
 
     def score(self, outputs: Any, targets: Tensor) -> _Score:
-        """The sum over samples of Dice, and their number."""
+        """(sum of Dice over samples, number of samples)."""
         return dice(logits(outputs), targets).sum(), len(targets)
 
 
 class Language(Task):
-    """The next token at every place."""
+    """The next token at every position."""
 
     score_name = "token_accuracy"
 
@@ -197,12 +196,12 @@ class Language(Task):
         return super().loss(logits(outputs).flatten(0, 1), targets.flatten())
 
     def score(self, outputs: Any, targets: Tensor) -> _Score:
-        """How many tokens are foretold, of how many."""
+        """(correctly predicted tokens, all tokens)."""
         return (logits(outputs).argmax(-1) == targets).sum(), targets.numel()
 
 
 class UserTask(Task):
-    """A user's model: its own loss; else random classes to learn; else outputs to make small."""
+    """A user's model: its own loss; else random classes to learn; else outputs to minimise."""
 
     score_name = None
 
@@ -218,7 +217,7 @@ class UserTask(Task):
         return given.float().square().mean()
 
     def score(self, outputs: Any, targets: Tensor) -> _Score:
-        """Nothing: a user's model has no known aim."""
+        """No score: a user's model has no known goal."""
         return torch.zeros((), device=targets.device), 0
 
 
@@ -232,7 +231,7 @@ def make_task(workload: Workload, options: DataOptions, user: UserInputs | None 
 
 
 def dice(outputs: Tensor, masks: Tensor) -> Tensor:
-    """2|A∩B| / (|A|+|B|) of each sample, the mean over the classes that are in A or B: [N]."""
+    """2|A∩B| / (|A|+|B|) per sample, averaged over the classes in A or B: [N]."""
     numbers = torch.arange(outputs.shape[1], device=outputs.device)[None, :, None]
     found = outputs.argmax(1).flatten(1)[:, None] == numbers
     there = masks.flatten(1)[:, None] == numbers
@@ -242,7 +241,7 @@ def dice(outputs: Tensor, masks: Tensor) -> Tensor:
 
 
 def logits(outputs: Any) -> Tensor:
-    """The tensor that counts among what a model returns."""
+    """The relevant tensor among a model's outputs."""
     if isinstance(outputs, Tensor):
         return outputs
     for name in ("logits", "out"):

@@ -1,5 +1,5 @@
-"""Samples from the user's files, split into training and test always the same way: a folder of
-images, one folder in it for each class, or a text file, `label<TAB>text` in every line.
+"""Samples from the user's files, always split the same way into training and test: a folder with
+one image folder per class, or a text file with `label<TAB>text` on every line.
 """
 
 import hashlib
@@ -17,19 +17,20 @@ from stepscope.workloads.data.synthetic import LabelledArrays, encode_characters
 
 
 def _split_names(names: Iterable[str]) -> tuple[list[str], list[str]]:
-    """A fifth of the names is for the test, at least one of two; the order is as if shuffled."""
+    """A fifth of the names, at least one of two, goes to the test split; the order is
+    pseudo-random."""
     shuffled = sorted(names, key=_shuffle_key)
     test = max(1, len(shuffled) // 5) if len(shuffled) > 1 else 0
     return shuffled[test:], shuffled[:test]
 
 
 def _shuffle_key(name: str) -> bytes:
-    """What to sort by for an order that has nothing to do with the names."""
+    """A sort key unrelated to the names."""
     return hashlib.blake2b(name.encode(errors="surrogateescape"), digest_size=16).digest()
 
 
 def sample_count(asked: int | None, there: int, what: str, split: str) -> int:
-    """The number of samples to take: all that are there where None is asked for."""
+    """The number of samples to take; `asked` None: all."""
     option = "samples" if split == "train" else "test-samples"
     if there == 0:
         raise UsageError(f"{what} has no samples for --{option}")
@@ -44,7 +45,7 @@ _ENDINGS: Final = frozenset(
 
 
 class ImageFolder:
-    """Bytes [3, pixels, pixels] and a class, decoded at every use. A fifth is for the test."""
+    """Bytes [3, pixels, pixels] and a class, decoded at every use. A fifth is for testing."""
 
     def __init__(self, split: str, samples: int | None, folder: Path, pixels: int) -> None:
         if find_spec("PIL") is None:
@@ -75,7 +76,7 @@ class ImageFolder:
 
 
 def _divided(folders: list[Path]) -> tuple[list[str], list[str]]:
-    """Names of files in these folders for the training and the test, classes mixed."""
+    """File names in these folders for training and test, classes mixed."""
     train: list[str] = []
     test: list[str] = []
     for place in folders:
@@ -123,7 +124,7 @@ class CharacterFile(LabelledArrays):
 
 
 def read_labelled_texts(path: Path) -> dict[str, list[str]]:
-    """The different texts of every label."""
+    """The distinct texts of each label."""
     texts: dict[str, dict[str, None]] = {}
     try:
         with path.open(encoding="utf-8") as file:

@@ -10,16 +10,16 @@ from contextlib import contextmanager, nullcontext
 from math import prod
 from typing import Any
 
-_SAMPLES = 2  # batch normalisation wants more than one
+_SAMPLES = 2  # batch normalisation needs more than one
 
 
 def flops_per_sample(
     model: Any, inputs: Callable[[int], Any], train: bool
 ) -> tuple[float | None, str | None]:
-    """Operations of a forward, and of a backward if `train`, per sample; or why not known. A
-    product and its sum are two operations; only products, convolutions and attention count.
-    `inputs(n)` makes n samples on the CPU, in the form the model takes. Neither the model nor the
-    state of random numbers is touched."""
+    """Operations of a forward, and of a backward if `train`, per sample; or why they are unknown. A
+    multiply-add is two operations; only products, convolutions and attention count. `inputs(n)`
+    makes n samples on the CPU in the model's form. Neither the model nor the random state is
+    touched."""
     import torch
     from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -32,7 +32,7 @@ def flops_per_sample(
             if train:
                 tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
                 loss = sum(leaf.float().sum() for leaf in tensors if leaf.requires_grad)
-                # An observer of the program takes torch.autograd.backward for the end of a step.
+                # To an observer of the program, torch.autograd.backward would end a step.
                 inspect.unwrap(torch.autograd.backward)(loss)
         return float(counter.get_total_flops()) / _SAMPLES
 
@@ -59,13 +59,13 @@ def flops_per_generation(
 
 
 def _safely(model: Any, count: Callable[[str], float]) -> tuple[float | None, str | None]:
-    """Without values if the model can do without, else with a few: never an error."""
+    """Count without values if the model allows, else with a few samples; never raises."""
     import torch
 
     reason = "it has no operations that are counted"
     places = ["meta", "cpu"]
     if any(isinstance(module, torch.nn.RNNBase) for module in model.modules()):
-        places.reverse()  # thousands of small operations, which are slower without values
+        places.reverse()  # thousands of small operations are slower without values
     for place in places:
         try:
             with torch.random.fork_rng(devices=[]), unobserved_calls(), _plain_layers():
@@ -82,7 +82,7 @@ def _safely(model: Any, count: Callable[[str], float]) -> tuple[float | None, st
 def _copied(model: Any, place: str) -> Any:
     import torch
 
-    if place == "meta":  # parameters are replaced as they are met, so that none is copied in full
+    if place == "meta":  # replaced one by one, so that none is copied in full
         known = {
             id(tensor): torch.nn.Parameter(tensor.to("meta"), tensor.requires_grad)
             if isinstance(tensor, torch.nn.Parameter)
@@ -97,13 +97,13 @@ def _counting() -> Any:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    # torch's own count of a convolution's backward takes groups for one.
+    # torch's own count of a convolution's backward ignores groups.
     own = {torch.ops.aten.convolution_backward: _convolution_backward}
     return FlopCounterMode(display=False, custom_mapping=own)
 
 
 def _convolution_backward(grads: Any, inputs: Any, weights: Any, *rest: Any, **_: Any) -> int:
-    """From the shapes: each gradient that is wanted takes as many products as the forward."""
+    """From the shapes: each wanted gradient takes as many products as the forward."""
     transposed, mask = rest[4], rest[7]
     places = inputs[2:] if transposed else grads[2:]
     return int(2 * inputs[0] * prod(places) * prod(weights) * (mask[0] + mask[1]))
@@ -111,7 +111,7 @@ def _convolution_backward(grads: Any, inputs: Any, weights: Any, *rest: Any, **_
 
 @contextmanager
 def unobserved_calls() -> Iterator[None]:
-    """Modules are called as torch has it: an observer that looks for models must not find these."""
+    """Call modules unpatched: an observer that looks for models must not find these."""
     import torch
 
     before = torch.nn.Module.__call__
@@ -124,7 +124,7 @@ def unobserved_calls() -> Iterator[None]:
 
 @contextmanager
 def _plain_layers() -> Iterator[None]:
-    """Recurrent layers as the products they are made of, not as one operation of a library."""
+    """Run recurrent layers as their products, not as one library operation."""
     import torch
 
     before = torch._C._get_mkldnn_enabled()
@@ -142,12 +142,12 @@ _SHORT = {"torch.bfloat16": "bf16", "torch.float16": "fp16"}
 
 
 class _Seen(Exception):  # noqa: N818
-    """Ends a call of the model as soon as it was seen under what it runs."""
+    """Ends a model's call once its autocast state has been seen."""
 
 
 def fastest_arithmetic(model: Any, device: Any, *inputs: Any) -> str:
-    """ "fp32", "tf32", "bf16" or "fp16", for a model that has been called with such inputs. Half
-    precision by the dtype of its parameters or of autocast at its call; TF32 where it is allowed
+    """The arithmetic of a model already called with such inputs: "fp32", "tf32", "bf16" or "fp16".
+    Half precision by the dtype of its parameters or of autocast at its call; TF32 if it is allowed
     for convolutions and recurrent layers, or for products, and the model has such layers."""
     halves = {_SHORT.get(str(parameter.dtype)) for parameter in model.parameters()} - {None}
     half = _autocast(model, device, inputs) or next(iter(sorted(map(str, halves))), None)
@@ -158,7 +158,7 @@ def fastest_arithmetic(model: Any, device: Any, *inputs: Any) -> str:
 
 @contextmanager
 def without_compile() -> Iterator[None]:
-    """Compiled models run eagerly inside, so that nothing is recompiled."""
+    """Run compiled models eagerly, so that nothing is recompiled."""
     import torch
 
     used = "torch._dynamo" in sys.modules
@@ -167,9 +167,9 @@ def without_compile() -> Iterator[None]:
 
 
 def _autocast(model: Any, device: Any, inputs: Any) -> str | None:
-    """Half precision of autocast around the model's forward; None without. A fix may put it around
-    the call, so the call is begun once more, and ended by a hook before it computes anything. The
-    hook must not be there while the model is captured or compiled."""
+    """The half precision of autocast around the model's forward, or None. A fix may put it around
+    the call, so a call is started and ended by a hook before it computes anything. The hook must
+    not exist while the model is captured or compiled."""
     import torch
 
     found: list[str | None] = []

@@ -6,7 +6,7 @@ from typing import Any
 
 
 class HostClock:
-    """`time.perf_counter` at the end of every call. A stretch is a row of calls with nothing in
+    """`time.perf_counter` at the end of every call. A stretch is a series of calls with nothing in
     between."""
 
     name = "perf_counter"
@@ -23,34 +23,34 @@ class HostClock:
         self._stretches[-1].append(perf_counter())
 
     def lately(self) -> float | None:
-        """Seconds of the newest call whose end is known; at most one call's end is waited for."""
+        """Seconds of the latest call with a known end; waits for at most one call."""
         stretch = self._stretches[-1]
         return stretch[-1] - stretch[-2] if len(stretch) > 1 else None
 
     def wait(self) -> None:
-        """Until the device is done with all that was marked: here the call has returned."""
+        """Wait until the device has finished everything marked; on the host it already has."""
 
     def reserve(self, marks: int) -> None:
-        """Get ready for so many marks, so that they cost little."""
+        """Prepare for this many marks, so that they cost little."""
 
     def take(self) -> list[float]:
-        """Seconds of each call since this was last asked. Waits."""
+        """Seconds of each call since the last `take`. Waits."""
         stretches, self._stretches = self._stretches, []
         return [after - before for s in stretches for before, after in pairwise(s)]
 
 
 class UntimedClock(HostClock):
-    """For a loop that is not measured: single calls are left alone."""
+    """A clock for a loop that is not measured: single calls are not timed."""
 
     def __init__(self, device: Any) -> None:
         super().__init__()
         self._device = device
 
     def begin(self) -> None:
-        """Nothing: what goes before has been waited for."""
+        """Does nothing: earlier work has been waited for."""
 
     def mark(self) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def wait(self) -> None:
         if self._device.type == "cuda":
@@ -62,8 +62,8 @@ class UntimedClock(HostClock):
 
 
 class CudaClock(HostClock):
-    """An event on the current stream at the end of every call; the host is never held up by it.
-    Waits are made by events: `torch.cuda.synchronize` is what the `nosync` fix takes away."""
+    """Records an event on the current stream at the end of every call, without blocking the host.
+    Waits use events, since the `nosync` fix removes `torch.cuda.synchronize`."""
 
     name = "cuda events"
 
@@ -108,7 +108,7 @@ class CudaClock(HostClock):
         return event
 
     def _new(self) -> Any:
-        """An event; recorded once, because only then does CUDA make it."""
+        """An event, recorded once, because CUDA creates it only then."""
         import torch
 
         event = torch.cuda.Event(enable_timing=True)

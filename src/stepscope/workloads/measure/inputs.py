@@ -1,4 +1,4 @@
-"""What a program works on: its model, its samples and batches, and what is known of them."""
+"""What a program works on: its model, samples and batches, and their description."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,7 +27,7 @@ from stepscope.workloads.models.build import BuiltModel, build_model
 
 
 class _UnpackInputs(nn.Module):
-    """A user's model that is called with several tensors, as a model that takes them as one."""
+    """Wraps a user's model that takes several tensors, so that it takes them as one input."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class _UnpackInputs(nn.Module):
 
 
 class ResidentBatches:
-    """Batches of samples that stay on the device: slices of them, always in the same order."""
+    """Batches of samples that stay on the device: slices, always in the same order."""
 
     def __init__(self, samples: Any, batch: int, device: Any) -> None:
         whole = copy_to_device(samples, device)
@@ -55,7 +55,7 @@ class ResidentBatches:
 
 
 class MovedBatches:
-    """Batches of several tensors each, brought to the device as they come."""
+    """Batches of several tensors, moved to the device one by one."""
 
     def __init__(self, batches: Any, device: Any) -> None:
         self._batches = batches
@@ -73,11 +73,11 @@ _RESIDENT_BYTES = 64 << 20
 
 
 def build_for_mode(mode: str, asked: ProgramArguments, length: int | None = None) -> BuiltModel:
-    """The model as asked for, on the CPU. Raises UsageError where it has no such mode."""
+    """The requested model, on the CPU. Raises UsageError if it lacks the mode."""
     workload = find_workload(asked.model)
     _check(mode, workload)
     wanted = asked.length if length is None else length
-    with unobserved_calls():  # a look at what a user's model returns is no call of the program
+    with unobserved_calls():  # probing a user's model does not count as a call of the program
         built = build_model(workload, size=asked.size, classes=asked.classes, length=wanted)
     _check(mode, built.workload)
     if built.user is not None and not isinstance(built.user.inputs(1), Tensor):
@@ -98,7 +98,7 @@ def _check(mode: str, workload: Workload) -> None:
 def data_options(
     asked: ProgramArguments, samples: int | None, test_samples: int | None
 ) -> DataOptions:
-    """The data asked for, of these numbers of samples; None: all there are."""
+    """The requested data, with these numbers of samples; None: all."""
     return DataOptions(
         data=asked.data,
         folder=asked.folder,
@@ -113,9 +113,9 @@ def data_options(
 
 
 def make_program_task(built: BuiltModel, asked: ProgramArguments, batch: int) -> Task:
-    """The samples, at least a batch of them. Raises UsageError."""
+    """The task with at least a batch of samples. Raises UsageError."""
     workload = built.workload
-    samples, test = asked.samples, asked.test_samples  # None: all there are
+    samples, test = asked.samples, asked.test_samples  # None: all
     if asked.data == "resident":
         samples = samples or max(batch, _few(workload, TRAIN_SAMPLES))
         test = max(1, _few(workload, TEST_SAMPLES)) if test is None else test
@@ -129,7 +129,7 @@ def make_program_task(built: BuiltModel, asked: ProgramArguments, batch: int) ->
 
 
 def _few(workload: Workload, most: int) -> int:
-    """How many samples take little room on the device, and little time to make."""
+    """A number of samples that take little space on the device and little time to make."""
     each = 20 * (workload.size or 0) ** 2 + 16 * (workload.length or 0)
     return min(most, _RESIDENT_BYTES // each) if each else 0
 

@@ -1,5 +1,5 @@
-"""What a DataLoader is measured on (a workload's data set or the user's), where its batches go, and
-the clock: how many samples it delivers once its workers are under way.
+"""Measures how many samples per second a DataLoader delivers once its workers are running: its
+dataset (a workload's or the user's), where batches go, and the clock.
 """
 
 import inspect
@@ -18,14 +18,14 @@ from stepscope.workloads.arguments import ProgramArguments
 from stepscope.workloads.catalogue import find_workload
 from stepscope.workloads.models.from_user import import_user_module, one_line_error
 
-_CYCLES: Final = 3  # of all that is prefetched, at least, in a section
-_SAMPLES: Final = 2048  # of a workload, where no number is asked for
-_PATIENCE: Final = 5  # times the seconds asked for, after which fewer cycles must do
+_CYCLES: Final = 3  # least number of full prefetch queues in a section
+_SAMPLES: Final = 2048  # samples of a workload, by default
+_PATIENCE: Final = 5  # times the requested seconds, after which fewer cycles must do
 
 
 @dataclass(slots=True)
 class Delivered:
-    """Batches at the place where they are used, steady part; seconds."""
+    """Batches delivered to the device in the steady section; times in seconds."""
 
     first_s: float  # from the beginning of the iteration to the first batch
     warmup: int  # batches left out before the section
@@ -49,9 +49,9 @@ def deliver(
     clock: Callable[[], float] = time.perf_counter,
 ) -> Delivered:
     """Take batches until a section of `seconds` is over; `take` gives the samples in one. Workers
-    deliver in bursts of one batch each: a section begins and ends with such a round, and holds
-    several fillings of the queue. What gathers in the queue while `on_first` is called (when the
-    first batch is there) is taken before the section."""
+    deliver in bursts of one batch each: a section begins and ends with such a round and covers
+    several queue lengths. Batches that queue up while `on_first` runs (at the first batch) are
+    taken before the section."""
     turn = max(1, workers)
     queue = max(1, workers * prefetch)
     began = clock()
@@ -82,7 +82,7 @@ def deliver(
 
 
 def repeat_forever(batches: Iterable[Any]) -> Iterator[Any]:
-    """One epoch after the other; a stream that ends is begun again."""
+    """Epoch after epoch; a stream that ends is restarted."""
     while True:
         empty = True
         for batch in batches:
@@ -93,7 +93,7 @@ def repeat_forever(batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def ms_per_round(gaps_s: list[float], workers: int, most: int = 500) -> list[float]:
-    """Mean milliseconds of a batch in each round of all workers; rounds together if too many."""
+    """Mean milliseconds per batch in each round of all workers; rounds are merged if too many."""
     turn = max(1, workers)
     turn *= -(-len(gaps_s) // (turn * most))
     whole = len(gaps_s) // turn * turn
@@ -101,20 +101,20 @@ def ms_per_round(gaps_s: list[float], workers: int, most: int = 500) -> list[flo
 
 
 class BatchTarget:
-    """Where batches go. Copies from pinned memory run beside the loader, one at a time."""
+    """Where batches go. Copies from pinned memory run in parallel to the loader, one at a time."""
 
     def __init__(self, device: torch.device, pinned: bool, batch: int) -> None:
         self._device = device
         self._pinned = pinned
         self._batch = batch
-        self._copies: list[Any] = []  # events that end the copies under way
+        self._copies: list[Any] = []  # events that end the current copies
         if self._device.type == "cuda":
             torch.zeros(1, device=self._device)
             self._mark()
             self.wait()
 
     def take(self, batch: Any) -> int:
-        """Move a batch, waiting for the one before it. Gives the samples in it."""
+        """Move a batch, after waiting for the previous one. Returns its number of samples."""
         moved = tree_map_only(
             Tensor, lambda part: part.to(self._device, non_blocking=self._pinned), batch
         )
@@ -126,7 +126,7 @@ class BatchTarget:
         return int(first.shape[0]) if first is not None and first.dim() else self._batch
 
     def wait(self) -> None:
-        """Until everything has arrived."""
+        """Wait until everything has arrived."""
         while self._copies:
             self._copies.pop(0).synchronize()
 
@@ -142,7 +142,7 @@ def tensors(batch: Any) -> list[Tensor]:
 
 @dataclass(frozen=True, slots=True)
 class LoaderSource:
-    """What to load. `samples` is None for a stream, `collate` None for the loader's own way."""
+    """What to load. `samples` is None for a stream, `collate` None for the default."""
 
     dataset: Any
     samples: int | None
@@ -150,7 +150,7 @@ class LoaderSource:
 
 
 def loader_source(asked: ProgramArguments) -> LoaderSource:
-    """The workload's data, or the user's. Raises UsageError where there is none."""
+    """The workload's data, or the user's. Raises UsageError if there is none."""
     workload = find_workload(asked.model)
     if workload.task == "user":
         try:
@@ -175,7 +175,7 @@ def loader_source(asked: ProgramArguments) -> LoaderSource:
 
 
 def check_dataset(name: str, found: Any) -> LoaderSource:
-    """The parts of something that should be a data set. Raises UsageError where it is none."""
+    """A source from something that should be a dataset. Raises UsageError if it is not one."""
     collate = None
     if isinstance(found, DataLoader):
         found, collate = found.dataset, found.collate_fn
@@ -193,7 +193,7 @@ def check_dataset(name: str, found: Any) -> LoaderSource:
 
 
 def sample_bytes(name: str, source: LoaderSource) -> int:
-    """Bytes of one sample; raises UsageError where samples cannot be had or put together."""
+    """Bytes of one sample. Raises UsageError if samples cannot be loaded or collated."""
     try:
         item = next(iter(source.dataset)) if source.samples is None else source.dataset[0]
     except Exception as problem:

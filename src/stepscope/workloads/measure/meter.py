@@ -1,4 +1,4 @@
-"""One loop measured: its warm-up, then a section of steady calls, and when that is enough."""
+"""Measures one loop: its warm-up, then a section of steady calls until there are enough."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,12 +12,12 @@ from stepscope.workloads.measure.clock import HostClock
 from stepscope.workloads.measure.record import MeasureNote, ModelMeasured, Warmup
 
 _RECENT, _BEFORE = 5, 10
-_LONG_S = 1.0  # calls that fill this time are long: fewer of them must do
+_LONG_S = 1.0  # seconds after which fewer calls must do
 
 
 @dataclass(frozen=True, slots=True)
 class WarmupRule:
-    """How long a warm-up lasts at least, the first call left out, and at most."""
+    """The least and greatest length of a warm-up, without its first call."""
 
     least_calls: int = 5
     least_s: float = 0.3
@@ -25,8 +25,8 @@ class WarmupRule:
     most_s: float = 120.0
 
     def verdict(self, times_s: Sequence[float], calls: int, seconds: float) -> bool | None:
-        """Whether calls have settled; None: go on to find out. `times_s` are those of the calls
-        known so far, the first one first; `calls` and `seconds` are of all."""
+        """Whether calls have settled; None: undecided, continue. `times_s` are the call times known
+        so far, in order; `calls` and `seconds` cover all."""
         steady = times_s[1:]
         enough = calls >= self.least_calls and sum(steady) >= self.least_s
         full = len(steady) >= _RECENT + _BEFORE or sum(steady) >= _LONG_S
@@ -38,8 +38,8 @@ class WarmupRule:
 
 
 def has_settled(times_s: Sequence[float]) -> bool:
-    """Whether the last five calls are like the ten before them, within 10%, or up to 30% if those
-    differ among themselves; where there are fewer, the last third like the rest."""
+    """Whether the last five calls resemble the ten before them, within 10%, or up to 30% if those
+    differ among themselves; with fewer calls, the last third the rest."""
     recent = min(_RECENT, max(2, len(times_s) // 3))
     before = times_s[-recent - _BEFORE : -recent]
     if len(before) < 2:
@@ -57,36 +57,37 @@ _SHORTEST_S = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a loop has gone on for long enough. None: not limited by it."""
+    """When a loop has run long enough. None: no such limit."""
 
-    calls: int | None = None  # all in all if `within`, else in the section
+    calls: int | None = None  # in total if `within`, else in the section
     seconds: float | None = None  # of the section
-    least: int = 10  # calls of the section, where seconds are the limit
+    least: int = 10  # calls of the section, if seconds are the limit
     within: bool = True
-    """Whether the warm-up is a part of `calls`, as in training: then it takes 40% at most."""
+    """Whether `calls` includes the warm-up, as in training: then it takes 40% at most."""
 
     def reached(self, calls: int, seconds: float, warm_calls: int = 0) -> bool:
-        """Whether a section of so many calls and seconds is enough, after a warm-up."""
+        """Whether a section of this many calls and seconds suffices, after a warm-up."""
         made = calls + warm_calls if self.within else calls
         if self.calls is not None and made >= self.calls:
             return True
         return self.seconds is not None and calls >= self.least and seconds >= self.seconds
 
     def warm(self, rule: WarmupRule) -> WarmupRule | None:
-        """The rule, kept short where the warm-up is a part of the calls; None: there is none."""
+        """The rule, shortened if `calls` includes the warm-up; None: no warm-up."""
         if self.calls is None or not self.within:
             return rule
         most = int(_WARM_SHARE * self.calls)
         return WarmupRule(rule.least_calls, rule.least_s, most, rule.most_s) if most else None
 
     def planned(self, calls: int, usual_s: float, seconds: float) -> int:
-        """Calls of the section all in all, if it has some and goes on for so many seconds."""
+        """Expected total calls of the section, given those made and the seconds left."""
         more = max(1, self.least - calls, ceil(seconds / max(usual_s, _SHORTEST_S)))
         return calls + min(_MOST_PLANNED, more)
 
 
 def section_limits(asked: ProgramArguments, least: int) -> Limits:
-    """Of calls alike, after a warm-up of its own: as many or as long as asked for, else 2 s."""
+    """Limits for a section after its own warm-up: as many calls or seconds as requested, else 2
+    s."""
     seconds = asked.seconds or (2.0 if asked.steps is None else None)
     return Limits(asked.steps, seconds, least=least, within=False)
 
@@ -95,22 +96,22 @@ _NEARLY = 0.9
 
 
 class Meter:
-    """A loop calls `begin`, then `call` after every call until that is false, then `end`. With a
-    rule the first calls are a warm-up; without one all belong to the section. In a section nothing
-    waits for the device, but where seconds are the limit and the host has made the calls planned
-    for them: then once, to see whether the device needed as long as expected."""
+    """A loop calls `begin`, then `call` after every call until it returns false, then `end`. With a
+    rule the first calls are a warm-up; without one all belong to the section. A section never waits
+    for the device, except once if seconds are the limit and the host has made the planned calls: to
+    see whether the device took as long as expected."""
 
     def __init__(self, clock: HostClock, limits: Limits, rule: WarmupRule | None) -> None:
         self.clock = clock
-        self.going = True  # the loop may set it to False, to end in its own time
+        self.going = True  # the loop may set it to False to end when it wants
         self.settled: bool | None = None
-        """Whether the warm-up settled; None: there was none, or it goes on."""
+        """Whether the warm-up settled; None: there is none, or it is not over."""
         self.warm_calls = self.calls = self.samples = 0
         self.warm_s = self.section_s = 0.0
         self.first_call_s: float | None = None
         self.started_ns: int | None = None
         self.ended_ns: int | None = None
-        self.series_s: list[float] = []  # seconds of each call of the section, known at its end
+        self.series_s: list[float] = []  # seconds of each call in the section, known at its end
         self.pauses = 0  # how often the section was interrupted
         self._limits = limits
         self._rule = limits.warm(rule) if rule is not None else None
@@ -120,7 +121,7 @@ class Meter:
 
     @property
     def all_calls(self) -> int:
-        """Those of the warm-up too."""
+        """All calls, including warm-up."""
         return self.warm_calls + self.calls
 
     def begin(self) -> None:
@@ -129,7 +130,7 @@ class Meter:
         self._open()
 
     def call(self, samples: int) -> bool:
-        """A call has been made; whether another one is wanted."""
+        """Record a call; returns whether another is wanted."""
         self.clock.mark()
         if self._rule is not None:
             self._warmed_up(self._rule)
@@ -141,7 +142,7 @@ class Meter:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Something that is not to be measured happens inside; it may end the loop."""
+        """Excludes what happens inside from the measurement; it may end the loop."""
         self._close()
         yield
         if self.going:
@@ -149,7 +150,7 @@ class Meter:
             self._open()
 
     def end(self) -> None:
-        """The loop is over: wait for the device, and read the clock."""
+        """End the loop: wait for the device, and read the clock."""
         self._close()
         self.going = False
         if self._rule is not None:
@@ -176,7 +177,7 @@ class Meter:
         self._opened = perf_counter()
 
     def _close(self) -> None:
-        """Count the time since the loop was last opened, if it is open."""
+        """Add the time since the loop was last opened, if it is open."""
         if self._opened is None:
             return
         self.clock.wait()
@@ -188,12 +189,12 @@ class Meter:
             self.ended_ns = monotonic_ns()
 
     def _so_far(self) -> float:
-        """Seconds of the warm-up or of the section, as the host sees it."""
+        """Seconds so far of the warm-up or section, as the host sees it."""
         before = self.section_s if self._rule is None else self.warm_s
         return before if self._opened is None else before + perf_counter() - self._opened
 
     def _warmed_up(self, rule: WarmupRule) -> None:
-        """One more call of the warm-up; the section begins if it was the last."""
+        """Count a warm-up call; begin the section if it was the last."""
         self.warm_calls += 1
         newest = self.clock.lately()
         if newest is not None:
@@ -222,7 +223,7 @@ class Meter:
             return True
         if self._planned is None or limits.seconds is None or self.calls < self._planned:
             return False
-        self.clock.wait()  # made sooner than planned: the device may be behind the host
+        self.clock.wait()  # sooner than planned: the device may lag behind the host
         spent = self._so_far()
         if spent >= _NEARLY * limits.seconds:
             return True

@@ -1,5 +1,5 @@
-"""Runs a workload program: its device, memory limit and errors, and the file of what it measured,
-written whole or not at all.
+"""Runs a workload program: its device, memory limit and errors, and its results file, written
+atomically.
 """
 
 import re
@@ -22,8 +22,8 @@ _STATUS = Path("/proc/self/status")
 
 
 def _limit_memory(device: Any, gib: float) -> None:
-    """From now on more than this many GiB on the device are answered with out of memory. On the CPU
-    what counts is memory this process has written to or asks for from now on."""
+    """From now on, allocations beyond this many GiB on the device fail with out of memory. On the
+    CPU, what counts is memory this process has written to or allocates from now on."""
     most = int(gib * 2**30)
     if device.type == "cuda":
         import torch
@@ -37,19 +37,19 @@ def _limit_memory(device: Any, gib: float) -> None:
 
 
 def peak_memory(device: Any) -> tuple[int, int | None]:
-    """Most bytes held at once since the program began, and reserved for it (CUDA only)."""
+    """Peak bytes in use since the program began, and peak bytes reserved (CUDA only)."""
     if device.type == "cuda":
         import torch
 
         held = torch.cuda.max_memory_allocated(device)
         return int(held), int(torch.cuda.max_memory_reserved(device))
-    # getrusage counts the peak of the process that started this one too.
+    # getrusage includes the peak of the parent process.
     peak = _status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return peak, None
 
 
 def reset_peak_memory() -> None:
-    """Let the host's peak begin anew at what is held now."""
+    """Reset the host's peak to the current use."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -79,9 +79,9 @@ def run_program(
     argv: Sequence[str] | None = None,
     error_line: Callable[[BaseException], str] = _error_line,
 ) -> int:
-    """Run `body(arguments, measured, device)`; the exit code. 0, 2 for bad input (in one line), 3
-    where a measured program ran out of memory. Other exceptions pass, after what was measured until
-    then has been written."""
+    """Run `body(arguments, measured, device)`; returns the exit code: 0, 2 for bad input (in one
+    line), 3 if a measured program ran out of memory. Other exceptions propagate after partial
+    results are written."""
     measured: Any = MEASURED[mode]()
     try:
         asked = parse_arguments(mode, about, argv)
@@ -95,7 +95,7 @@ def run_program(
             if asked.measure is None:
                 raise
             _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-            resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))  # room for what is left to do
+            resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))  # free memory for the rest
             full = is_out_of_memory(type(error).__name__, str(error), limited=True)
             measured.error = ProgramError("out_of_memory" if full else "failed", error_line(error))
             _write(asked.measure, measured, device)
@@ -132,7 +132,7 @@ def _write(path: Path, measured: Measured, device: Any) -> None:
     if isinstance(measured, ModelMeasured) and measured.peak_memory_bytes is None and device:
         try:
             measured.peak_memory_bytes, measured.reserved_memory_bytes = peak_memory(device)
-        except RuntimeError:  # a device in trouble answers nothing more
+        except RuntimeError:  # a failed device no longer responds
             pass
     try:
         write_json(path, decode(encode(measured)), indent=None)

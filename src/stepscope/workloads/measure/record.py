@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class MeasureNote(StrEnum):
-    """A caution about the numbers, as it is shown."""
+    """A caution about the numbers, as shown."""
 
     WARMUP_UNSETTLED = "warm-up did not settle"
     SCORED_DURING_TRAINING = (
@@ -48,8 +48,8 @@ class LoadedDataset(Struct, frozen=True):
 
 
 class Measured(Struct, kw_only=True, tag_field="mode"):
-    """One process: None where something is not known. `series_ms` are single calls of a section
-    of `calls` calls between `started_ns` and `ended_ns` (CLOCK_MONOTONIC)."""
+    """One process; None: unknown. `series_ms` are single calls of a section of `calls` calls
+    between `started_ns` and `ended_ns` (CLOCK_MONOTONIC)."""
 
     schema: str = "stepscope.measured/1"
     model: str | None = None

@@ -1,6 +1,4 @@
-"""Losses of a training loop, kept on the device until it is over, and scores on samples the model
-is not trained with.
-"""
+"""A training loop's losses, kept on the device until its end, and scores on held-out samples."""
 
 from collections import deque
 from math import isfinite
@@ -21,7 +19,7 @@ _LAST = 20
 
 
 class Losses:
-    """At most 200 points of the curve, evenly apart, and the last twenty losses."""
+    """At most 200 evenly spaced points of the curve, and the last twenty losses."""
 
     def __init__(self) -> None:
         self._points: list[tuple[int, Any]] = []
@@ -30,7 +28,7 @@ class Losses:
         self._steps = 0
 
     def add(self, loss: Any) -> None:
-        """The loss of the next step: a detached scalar, which is not read now."""
+        """Add the next step's loss: a detached scalar, not read yet."""
         self._steps += 1
         self._last.append(loss)
         if (self._steps - 1) % self._apart:
@@ -58,7 +56,7 @@ class Losses:
 
 
 class Scores:
-    """The test split scored now and then, with a line printed each time."""
+    """Scores the test split from time to time, printing a line each time."""
 
     def __init__(self, task: Task, model: torch.nn.Module, batch: int, device: Any) -> None:
         self._task = task
@@ -70,11 +68,11 @@ class Scores:
 
     @property
     def steps(self) -> int:
-        """Steps made when it was last scored; 0: never."""
+        """Steps at the last scoring; 0: never."""
         return self._taken[-1].step if self._taken else 0
 
     def take(self, meter: Meter, losses: Losses) -> None:
-        """Score the model as it is, while the loop pauses or is over."""
+        """Score the current model, while the loop pauses or after it."""
         score, loss = self._score(), losses.lately()
         self._taken.append(Score(meter.all_calls, meter.warm_s + meter.section_s, loss, score))
         parts = [f"step {meter.all_calls}"]
@@ -93,17 +91,17 @@ class Scores:
         return target is not None and last is not None and last >= target
 
     def fill(self, measured: TrainMeasured, target: float | None) -> None:
-        """Write them down; the time to a score excludes scoring."""
+        """Store the scores; the time to a score excludes scoring."""
         measured.scores, measured.score_name = self._taken, self._task.score_name
         measured.final_score = self._taken[-1].score if self._taken else None
         if self.reached(target):
             measured.time_to_score_s = self._taken[-1].train_s
 
     def _score(self) -> float | None:
-        """The mean over the test split; None where nothing can be scored."""
+        """The mean over the test split; None if nothing can be scored."""
         if self._task.score_name is None:
             return None
-        own = torch.Generator().manual_seed(0)  # the program's random numbers stay untouched
+        own = torch.Generator().manual_seed(0)  # keeps the program's random state
         loader = DataLoader(self._task.test, batch_size=self._batch, generator=own)
         sums: list[Tensor] = []
         count = 0

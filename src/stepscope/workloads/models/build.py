@@ -14,8 +14,8 @@ from stepscope.workloads.catalogue import Workload
 
 @dataclass(frozen=True, slots=True)
 class UserInputs:
-    """What a user's factory brought: inputs for a batch of some size, and the loss of outputs.
-    `loss` is None where the factory brought none: such a model can be run but not trained."""
+    """What a user's factory returned besides the model: a function for a batch of inputs, and the
+    loss of outputs. `loss` is None if there was none: the model can run but not train."""
 
     inputs: Callable[[int], Any]
     loss: Callable[[Any], Tensor] | None
@@ -23,8 +23,8 @@ class UserInputs:
 
 @dataclass(frozen=True, slots=True)
 class BuiltModel:
-    """A model on the CPU, in fp32 and training mode. `workload` is the one asked for with the size,
-    classes, length and vocabulary that the model really has; `user` is for task "user" only."""
+    """A model on the CPU, in fp32 and training mode. `workload` is the requested one with the
+    model's actual size, classes, length and vocabulary; `user` is for task "user" only."""
 
     model: nn.Module
     user: UserInputs | None
@@ -37,8 +37,8 @@ def build_model(
     classes: int | None = None,
     length: int | None = None,
 ) -> BuiltModel:
-    """The model, for another size, number of classes or length where one is given. Raises
-    UsageError where the model cannot be made so."""
+    """The model, with another size, number of classes or length if given. Raises UsageError if it
+    cannot be built that way."""
     wanted = replace(
         workload,
         size=workload.size if size is None else size,

@@ -1,5 +1,5 @@
 """Convolutional networks: ResNets, EfficientNet-B0 and U-Net. Parameters of the first two are named
-as torchvision names them, so that its weights load.
+as in torchvision, so that its weights load.
 """
 
 import math
@@ -61,7 +61,7 @@ def convolution(
 
 
 def shortcut(channels_in: int, channels: int, stride: int) -> nn.Sequential | None:
-    """None where the block's input can be added as it is."""
+    """A projection; None if the block's input can be added unchanged."""
     if stride == 1 and channels_in == channels:
         return None
     return nn.Sequential(*convolution(channels_in, channels, 1, stride))
@@ -115,7 +115,7 @@ DROPOUT = 0.2
 
 
 class Squeeze(nn.Module):
-    """Scales each channel by what the whole image says of it."""
+    """Scales each channel by a weight computed from the whole image."""
 
     def __init__(self, channels: int, squeezed: int) -> None:
         super().__init__()
@@ -129,7 +129,7 @@ class Squeeze(nn.Module):
 
 
 class DropSamples(nn.Module):
-    """In training, zeroes whole samples with a probability and scales the others up for it."""
+    """In training, zeroes whole samples at random and scales up the others."""
 
     def __init__(self, probability: float) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ class DropSamples(nn.Module):
 
 
 class InvertedBottleneck(nn.Module):
-    """Widens, convolves each channel alone, weighs the channels, and narrows again."""
+    """Expands, convolves each channel separately, weights channels, and projects back."""
 
     def __init__(
         self, expansion: int, kernel: int, stride: int, channels_in: int, channels: int, drop: float
@@ -166,8 +166,8 @@ class InvertedBottleneck(nn.Module):
 
 
 class EfficientNet(nn.Module):
-    """B0: images [N, 3, size, size] → logits [N, classes]. The later a block, the more often it is
-    dropped in training."""
+    """B0: images [N, 3, size, size] → logits [N, classes]. Later blocks are dropped more often in
+    training."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -208,7 +208,7 @@ def two_convolutions(channels_in: int, channels: int) -> nn.Sequential:
 
 
 class Up(nn.Module):
-    """Doubles the image and joins what the way down knew at that size."""
+    """Upsamples by two and concatenates the encoder's features of that size."""
 
     def __init__(self, channels_in: int, channels: int) -> None:
         super().__init__()

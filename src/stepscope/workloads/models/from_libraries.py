@@ -1,5 +1,5 @@
-"""Models of torchvision, timm and transformers with random weights, in the form of ours: tensors
-in, tensors out. Nothing is downloaded; what a library raises becomes one line.
+"""Models of torchvision, timm and transformers with random weights, tensors in, tensors out, like
+ours. Nothing is downloaded; a library's exceptions become one line.
 """
 
 import os
@@ -26,7 +26,7 @@ def _import_library(name: str) -> Any:
 
 @contextmanager
 def _explain_errors(what: str) -> Iterator[None]:
-    """Turns what the library raises into a ValueError that begins with `what`."""
+    """Turns the library's exceptions into a ValueError that begins with `what`."""
     try:
         yield
     except Exception as problem:
@@ -35,16 +35,16 @@ def _explain_errors(what: str) -> Iterator[None]:
 
 
 _USUAL_SIZE = 224
-# Their second output in training would need a loss of its own; and scipy would start them slowly.
+# A second training output would need its own loss; initialising with scipy is slow.
 _WITH_SIDE_OUTPUT = {"googlenet", "inception_v3"}
 
 
 def torchvision_model(workload: Workload, name: str) -> BuiltModel:
-    """One of torchvision's classifiers, at the size its published weights take unless asked."""
+    """One of torchvision's classifiers, by default at the size of its published weights."""
     models = _import_library("torchvision.models")
     _check_name(name, models.list_models(module=models), "torchvision's classifiers")
     size = workload.size
-    if size is None:  # what the first of the model's published weights were made for
+    if size is None:  # the input size of the model's first published weights
         weights = list(models.get_model_weights(name))
         sizes = [getattr(one.transforms, "keywords", {}).get("crop_size") for one in weights]
         size = next((size for size in sizes if isinstance(size, int)), _USUAL_SIZE)
@@ -59,7 +59,7 @@ def torchvision_model(workload: Workload, name: str) -> BuiltModel:
 
 
 def timm_model(workload: Workload, name: str) -> BuiltModel:
-    """One of timm's models, at the input size of its default configuration unless asked."""
+    """One of timm's models, by default at the input size of its configuration."""
     timm = _import_library("timm")
     if not timm.is_model(name):
         _check_name(name, timm.list_models(), "timm's models")
@@ -90,7 +90,7 @@ MOST_PLACES = 4096
 
 
 class _Classifier(nn.Module):
-    """Passes its input by the name the library gives it and takes the logits [N, classes]."""
+    """Passes its input under the library's name and returns the logits [N, classes]."""
 
     def __init__(self, model: nn.Module, name: str) -> None:
         super().__init__()
@@ -126,19 +126,19 @@ class _Decoder(nn.Module):
         return self(tokens, cache), cache
 
     def decode(self, token: Tensor, cache: Any) -> Tensor:
-        """Goes on by one token [N, 1]."""
+        """Advances by one token [N, 1]."""
         return self(token, cache)
 
     def generate_cache(self, batch: int, length: int | None = None) -> Any:
-        """An empty static cache of the library's, which takes `batch` from its first use."""
+        """An empty static cache of the library, which takes its batch size from its first use."""
         config = self.model.config
         places = getattr(config, "max_position_embeddings", None) or MOST_PLACES
         most = min(places, MOST_PLACES) if length is None else length
         return import_module("transformers").StaticCache(config=config, max_cache_len=most)
 
 
-# A type's configuration may stand for billions of parameters: one with more than this many is
-# built at the sizes below instead.
+# A type's default configuration may have billions of parameters: beyond this many, the sizes below
+# are used instead.
 MOST_PARAMETERS = 200_000_000
 SMALLER = {
     "hidden_size": 512,
@@ -164,7 +164,7 @@ def transformers_model(workload: Workload, name: str, kind: str) -> BuiltModel:
         config = _config(transformers.AutoConfig, auto, workload, name, kind)
     longest = getattr(config, "max_position_embeddings", None)
     if workload.length and isinstance(longest, int) and 0 < longest < workload.length:
-        raise ValueError(f"--length {workload.length} is more than its {longest} places")
+        raise ValueError(f"--length {workload.length} is more than its {longest} positions")
     if workload.vocabulary and getattr(config, "vocab_size", 0) < workload.vocabulary:
         config.vocab_size = workload.vocabulary
     with _explain_errors("transformers could not build it"):
@@ -202,6 +202,6 @@ def _config(factory: Any, auto: Any, workload: Workload, name: str, kind: str) -
                 if hasattr(config, key) and not isinstance(getattr(made, key, None), property)
             }
             config = factory.for_model(name, **wanted, **smaller)
-    # Where a type has several classes the library looks through this, and does not expect None.
+    # If a type has several classes the library iterates over this and does not expect None.
     config.architectures = config.architectures or []
     return config

@@ -1,5 +1,5 @@
-"""The user's own models: what a factory in a file or module returns, made into a model with inputs
-and a loss. A module that comes without inputs is taken as an image classifier, after a check.
+"""The user's own models: turns what a factory in a file or module returns into a model with inputs
+and a loss. A module without inputs is taken as an image classifier, after a check.
 """
 
 import re
@@ -23,7 +23,7 @@ from stepscope.workloads.models.build import BuiltModel, UserInputs
 
 
 def import_user_module(workload: Workload) -> ModuleType:
-    """Where the workload's factory is defined. Raises what the user's code raises."""
+    """The module that defines the workload's factory. Raises what the user's code raises."""
     if "module" in workload.options:
         sys.path.insert(0, "")
         return import_module(workload.options["module"])
@@ -34,14 +34,14 @@ def import_user_module(workload: Workload) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ImportError(f"{path.name} cannot be imported")
     module = module_from_spec(spec)
-    sys.modules[name] = module  # where workers and pickles look classes up
+    sys.modules[name] = module  # where workers and pickle look up classes
     spec.loader.exec_module(module)
     return module
 
 
 def repeat_to_batch(nest: Any, batch: int) -> Any:
-    """The same nest with `batch` samples: those of the example, over and over. A tensor is a batch
-    if its first dimension is as long as that of the first one."""
+    """The same nest with `batch` samples, repeating the example's. A tensor is a batch if its first
+    dimension equals that of the first tensor."""
     first = _first(nest)
     if first is None or first.dim() == 0:
         return nest
@@ -76,8 +76,8 @@ _OTHER_KINDS = "return (module, inputs, loss) for a model of another kind"
 
 
 def _as_classifier(workload: Workload, model: nn.Module) -> BuiltModel:
-    """The module at the asked size or 224 pixels, with as many classes as one image gives outputs;
-    every part of the model stays in the mode it was in."""
+    """The module at the requested size or 224 pixels, with as many classes as outputs for one
+    image; all parts keep their training mode."""
     size = workload.size or CLASSIFIER_PIXELS
     training = [(module, module.training) for module in model.modules()]
     parameter = next(model.parameters(), torch.zeros(()))
@@ -96,14 +96,16 @@ def _as_classifier(workload: Workload, model: nn.Module) -> BuiltModel:
             module.training = mode
     if not isinstance(outputs, Tensor) or outputs.dim() != 2:
         form = list(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
-        raise UsageError(f"{workload.name}: gives {form}, not logits [N, classes]: {_OTHER_KINDS}")
+        raise UsageError(
+            f"{workload.name}: returns {form}, not logits [N, classes]: {_OTHER_KINDS}"
+        )
     classes = outputs.shape[1]
     if workload.classes not in (None, classes):
         raise UsageError(f"{workload.name}: it has {classes} classes, not {workload.classes}")
     return BuiltModel(model, None, replace(workload, task="images", size=size, classes=classes))
 
 
-# Frames of the interpreter, of what is installed and of ours say little about a mistake.
+# Frames of the interpreter, of installed packages and of ours say little about a mistake.
 _FOLDERS = (f"^{re.escape(str(one))}/" for one in (Path(__file__).parents[1], get_path("stdlib")))
 _LIBRARY = re.compile("|".join(("site-packages", "dist-packages", "^<", *_FOLDERS)))
 _PLACE = re.compile(r'File "(.+)", line (\d+)')
@@ -111,7 +113,7 @@ _FORMS = "a module, (module, inputs) or (module, inputs, loss)"
 
 
 def from_user(workload: Workload, factory: str, **where: str) -> BuiltModel:
-    """What a factory in a file or an importable module returns; `where` the workload knows."""
+    """The model that a factory in a file or importable module returns."""
     module = _attempt(workload.name, lambda: import_user_module(workload))
     named = getattr(module, factory, None)
     if isinstance(named, nn.Module):
@@ -141,7 +143,7 @@ def from_user(workload: Workload, factory: str, **where: str) -> BuiltModel:
 
 
 def _attempt(name: str, action: Callable[[], Any]) -> Any:
-    """What the user's code returns; what it raises is one line."""
+    """What the user's code returns; its exceptions become one line."""
     try:
         return action()
     except (Exception, SystemExit) as problem:

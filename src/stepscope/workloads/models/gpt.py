@@ -2,8 +2,8 @@
 
 Training and whole sequences: `model(tokens)` gives logits [N, T, V]. Generation: `logits, cache =
 model.prefill(prompt, cache)`, then `logits = model.decode(token, cache)` per token [N, 1]; both
-give the next token's logits [N, V]. The cache is allocated once and the position in it is a tensor,
-so every call of `decode` is the same work on the same memory.
+give the next token's logits [N, V]. The cache is allocated once and its position is a tensor, so
+every `decode` does the same work on the same memory.
 """
 
 import sys
@@ -15,33 +15,34 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True, slots=True)
 class _LayerCache:
-    """One layer's keys and values, each [N, heads, length, width of a head]."""
+    """One layer's keys and values, each [N, heads, length, head width]."""
 
     keys: Tensor
     values: Tensor
 
     def write(self, places: Tensor, key: Tensor, value: Tensor) -> None:
-        """Puts those of some tokens at their places; gradients do not pass through a cache."""
+        """Store tokens' keys and values at their positions; gradients do not pass through a
+        cache."""
         self.keys.index_copy_(2, places, key.detach().to(self.keys.dtype))
         self.values.index_copy_(2, places, value.detach().to(self.values.dtype))
 
 
 @dataclass(frozen=True, slots=True)
 class _KVCache:
-    """All layers', and the place of the next token: an int64 tensor [1] beside them."""
+    """All layers' caches, and the next token's position: an int64 tensor [1]."""
 
     layers: tuple[_LayerCache, ...]
     position: Tensor
 
     def visible(self) -> Tensor:
-        """Which places the next token may look at: bool [1, length], its own among them."""
+        """Positions visible to the next token: bool [1, length], including its own."""
         places = torch.arange(self.layers[0].keys.shape[2], device=self.position.device)
         return (places <= self.position)[None]
 
 
 def _fixed_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Tells a compiler in use that the tensor stays where it is: it records no CUDA graph of a call
-    that writes to its inputs otherwise. A program that compiles nothing is spared its import."""
+    """Zeros at a fixed address, which the compiler is told if it is in use: otherwise it records no
+    CUDA graph of a call that writes to its inputs. Without compiling, it is not imported."""
     tensor = torch.zeros(shape, dtype=dtype, device=device)
     compiler = sys.modules.get("torch._dynamo")
     if compiler is not None:
@@ -50,7 +51,7 @@ def _fixed_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.devic
 
 
 class Attention(nn.Module):
-    """Each token looks at itself and those before it."""
+    """Causal attention: each token sees itself and those before it."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -75,7 +76,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and feedforward, each normalized before and added to what entered."""
+    """Attention and feedforward, pre-normalized, with residual connections."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -123,8 +124,8 @@ class GPT(nn.Module):
                 nn.init.normal_(last.weight, std=0.02 / (2 * layers) ** 0.5)
 
     def forward(self, tokens: Tensor, cache: _KVCache | None = None) -> Tensor:
-        """Without a cache, logits of every token. With one, of the last token alone: a single token
-        goes on where the cache stands, several are a prompt that begins it anew."""
+        """Without a cache, logits of every token. With one, of the last token only: a single token
+        continues the cache, several are a prompt that restarts it."""
         count = tokens.shape[1]
         if cache is not None and count == 1:
             places, visible = cache.position, cache.visible()
@@ -139,10 +140,10 @@ class GPT(nn.Module):
         return self.lm_head(self.ln_f(x[:, -1]))
 
     def generate_cache(self, batch: int, length: int | None = None) -> _KVCache:
-        """An empty cache for `length` tokens (None: as many as the model has places for)."""
+        """An empty cache for `length` tokens (None: as many as the model has positions)."""
         length = self.positions if length is None else length
         if length > self.positions:
-            raise ValueError(f"{length} tokens are more than the model's {self.positions} places")
+            raise ValueError(f"{length} tokens exceed the model's {self.positions} positions")
         table = self.wte.weight
         shape = (batch, self.heads, length, table.shape[1] // self.heads)
         layers = [
@@ -161,5 +162,5 @@ class GPT(nn.Module):
         return self(tokens, cache), cache
 
     def decode(self, token: Tensor, cache: _KVCache) -> Tensor:
-        """Goes on by one token [N, 1]; at most as often as the cache has room."""
+        """Advances by one token [N, 1], at most as often as the cache has room."""
         return self(token, cache)

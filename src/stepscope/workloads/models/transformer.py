@@ -1,5 +1,5 @@
-"""Transformer encoders: a vision transformer whose parameters are named as timm names them, and a
-classifier over patches or characters.
+"""Transformer encoders: a vision transformer with timm's parameter names, and a classifier over
+patches or characters.
 """
 
 from collections import OrderedDict
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class Attention(nn.Module):
-    """Every token looks at every other."""
+    """Full attention: every token sees every other."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Attention(nn.Module):
 
 
 class _Block(nn.Module):
-    """Attention and feedforward, each normalized before and added to what entered."""
+    """Attention and feedforward, pre-normalized, with residual connections."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -53,8 +53,7 @@ class _Patches(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """The small one: images [N, 3, size, size] → logits [N, classes], read from a token of its
-    own."""
+    """The small one: images [N, 3, size, size] → logits [N, classes], read from a class token."""
 
     def __init__(self, size: int, classes: int, patch: int = 16, width: int = 384) -> None:
         super().__init__()
@@ -83,7 +82,7 @@ def init_weights(module: nn.Module) -> None:
 
 
 def _squares_of(size: int, patch: int) -> int:
-    """How many patches an image has; its size must be a multiple of theirs."""
+    """The number of patches in an image, whose size must be a multiple of theirs."""
     if size < patch or size % patch:
         raise ValueError(f"--size {size} is not a multiple of its patches' {patch} pixels")
     return (size // patch) ** 2
