@@ -1,4 +1,4 @@
-"""What fixes ask of a program that was observed, and why one of them is of no use for it."""
+"""What fixes need to know about an observed program, and why a fix cannot help it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ from stepscope.record.trial import Rejection
 from stepscope.record.units import format_bytes
 
 _DESCRIBED_MODELS: Final = 4  # at most: there may be more
-_LITTLE_WAIT: Final = 0.01  # of a step: making batches sooner could not take more from it
+_LITTLE_WAIT: Final = 0.01  # of a step: a smaller wait for data is not worth a fix
 _BF16_SINCE: Final = 8.0  # compute capability
 PRIOR_GAINS = {"batch": 1.1, "arithmetic": 1.05, "launch": 1.04, "data": 1.03, "waiting": 1.02}
-"""What fixes of a group gain as a rule, where nothing is predicted."""
+"""Typical gains of fixes by group, used without a prediction."""
 ALREADY_ON = Reason("already_on", "already on")
 NOT_TRAINING = Reason("not_training", "no training")
 COMPILED = Reason("program_compiles", "the program compiles the model itself")
@@ -28,7 +28,7 @@ LITTLE_WAIT = Reason("little_wait", "steps hardly wait for data ({detail:.1%})")
 
 
 class ProgramPart(StrEnum):
-    """What a fix works on, and is of no use without."""
+    """The part of a program a fix works on and needs."""
 
     LOADER = "loader"
     OPTIMIZER = "optimizer"
@@ -42,7 +42,7 @@ class FixProposal(TypedDict):
 
 
 class FindingFacts(TypedDict):
-    """A finding, as far as fixes are concerned."""
+    """The parts of a finding that fixes use."""
 
     id: str
     kind: str
@@ -73,7 +73,7 @@ class ObservedProgram:
 
     @property
     def config(self) -> ProgramConfig:
-        """What models, optimizers and switches are set to."""
+        """Settings of models, optimizers and switches."""
         return self.document.get("config") or ProgramConfig()
 
     @property
@@ -83,12 +83,12 @@ class ObservedProgram:
 
     @property
     def models(self) -> Sequence[ModelFacts]:
-        """Those that are described."""
+        """The models that are described."""
         return self.config.get("models") or ()
 
     @property
     def every_model(self) -> Sequence[ModelFacts]:
-        """The same; one of which nothing is known where there may be others."""
+        """The same, plus a model without known properties if there may be others."""
         return self.models if 0 < len(self.models) < _DESCRIBED_MODELS else ({},)
 
     @property
@@ -98,7 +98,7 @@ class ObservedProgram:
 
     @property
     def convolved_dims(self) -> set[int]:
-        """Over how many dimensions the models convolve; any number where that is not known."""
+        """The numbers of dimensions the models convolve over; all if unknown."""
         return {dims for one in self.every_model for dims in one.get("convolved_dims", (1, 2, 3))}
 
     @property
@@ -107,19 +107,19 @@ class ObservedProgram:
 
     @property
     def trains(self) -> bool:
-        """Whether it trains, or that is not known."""
+        """Whether it trains; True if unknown."""
         return self._steps.get("what") in (None, "training")
 
     @property
     def data_wait_share(self) -> float | None:
-        """The share of a step in which it waits for data; None: not known."""
+        """The share of a step in which it waits for data; None: unknown."""
         step_ms = self._steps.get("mean_ms")
         waits = (self.document.get("phases_ms") or {}).get("data_wait")
         return None if not step_ms or waits is None else float(waits / step_ms)
 
     @property
     def batch_bytes(self) -> int | None:
-        """Of the largest batch; None: not known."""
+        """Bytes of the largest batch; None: unknown."""
         return self._steps.get("batch_bytes")
 
     @property
@@ -128,19 +128,19 @@ class ObservedProgram:
 
     @property
     def batch_size(self) -> int | None:
-        """Of the first loader that forms batches; None where there is none."""
+        """Batch size of the first loader that forms batches, or None."""
         sizes = [one.get("batch_size") for one in self.loaders]
         return next((int(size) for size in sizes if size), None)
 
     @property
     def usable_cores(self) -> int:
-        """4 where that is not known."""
+        """Cores the program may use; 4 if unknown."""
         cpu = (self.config.get("machine") or {}).get("cpu") or {}
         return max(1, int(cpu.get("usable_cores") or 4))
 
     @property
     def lacks_bf16(self) -> bool:
-        """Whether its GPU is known to be too old to compute in bf16."""
+        """Whether its GPU is known to be too old for bf16."""
         gpus = (self.config.get("machine") or {}).get("gpus") or ()
         versions = [gpu.get("compute_capability") for gpu in gpus]
         known = [float(version) for version in versions if version]
@@ -148,7 +148,7 @@ class ObservedProgram:
 
     @property
     def findings(self) -> Sequence[FindingFacts]:
-        """All, those of small gains last."""
+        """All findings, those with small gains last."""
         return (*self.document.get("findings", ()), *self.document.get("minor", ()))
 
     @property
@@ -157,17 +157,18 @@ class ObservedProgram:
         return any(one["id"] == "data.slow_storage" for one in self.findings)
 
     def proposed(self, name: str) -> bool:
-        """Whether a finding has this fix as its own."""
+        """Whether a finding names this fix first."""
         fixes = [one["fix"] for one in self.findings]
         return any(fix["name"] == name for fix in fixes if fix is not None)
 
     def waits_for(self, what: str) -> bool:
-        """Whether it was seen to wait for the device so: "synchronize", "item"."""
+        """Whether it was seen to wait for the device in this way: "synchronize", "item"."""
         return any(one["what"] == what for one in self.document.get("syncs") or ())
 
 
 def waits_little(program: ObservedProgram) -> Rejection | None:
-    """Batches made in the program's own process that it hardly waits for; None where it may."""
+    """The reason if batches are made in the program's own process and it hardly waits for them,
+    else None."""
     share = program.data_wait_share
     if program.has_workers or share is None or share >= _LITTLE_WAIT:
         return None
@@ -175,7 +176,7 @@ def waits_little(program: ObservedProgram) -> Rejection | None:
 
 
 def unsuitable(reason: Reason, detail: float | str | None = None) -> Rejection:
-    """A fix cannot help the program. The reason's words may name `{detail}`, or `{size}` for
-    bytes."""
+    """The rejection of a fix that cannot help. The reason's words may use `{detail}`, or `{size}`
+    for bytes."""
     size = "" if detail is None or isinstance(detail, str) else format_bytes(detail)
     return Rejection(reason.id, detail, text=reason.words.format(detail=detail, size=size))

@@ -1,4 +1,5 @@
-"""Fixes in the program's process: installed once torch is there, and asked when it fails."""
+"""Fixes in the program's process: installed after torch is imported, and asked to explain
+failures."""
 
 import sys
 from collections.abc import Iterable
@@ -16,7 +17,7 @@ from stepscope.record.fix_words import sentence
 
 
 def apply_fixes(asked: Iterable[str], seams: Seams) -> None:
-    """Install every fix. One that cannot says so; the program runs without it."""
+    """Install every fix. One that fails reports it, and the program runs without it."""
     placed: list[tuple[Fix, FixContext]] = []
     for fix, value in parse_fixes(asked):
         context = FixContext(fix, seams)
@@ -32,7 +33,7 @@ def apply_fixes(asked: Iterable[str], seams: Seams) -> None:
         placed.append((fix, context))
 
     def hook(call: Any, kind: Any, error: BaseException, trace: TracebackType | None) -> None:
-        """Have an exception that is a fix's doing end the program in one line that says so."""
+        """End the program with one line if a fix caused its exception."""
         where, line = raise_location(trace)
         for fix, context in placed:
             try:

@@ -1,5 +1,5 @@
-"""Modules that a fix needs in the program's process only, or only to predict: each is imported when
-something of it is asked for, since the parent lists fixes and never imports torch."""
+"""Lazily imported modules, which a fix needs only in the program's process or only to predict: the
+parent lists fixes without importing torch."""
 
 import sys
 from importlib import import_module

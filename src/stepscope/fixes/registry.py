@@ -1,5 +1,4 @@
-"""All fixes, those of other packages among them, in the order in which they are installed: the
-first is outermost."""
+"""All fixes, including those of other packages, in installation order: the first is outermost."""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 ENTRY_POINTS: Final = "stepscope.fixes"
-"""The group in which other packages name their fixes: `name = "package.module:FIX"`."""
+"""The entry point group for other packages' fixes: `name = "package.module:FIX"`."""
 _MODULES: Final[Mapping[str, str]] = {
     "expandable_segments": "stepscope.fixes.memory.expandable_segments",
     "affinity": "stepscope.fixes.data.affinity",
@@ -41,7 +40,7 @@ _MODULES: Final[Mapping[str, str]] = {
     "foreach": "stepscope.fixes.launching.foreach",
     "fused_optimizer": "stepscope.fixes.launching.fused_optimizer",
 }
-"""Where each fix is: the one list a new one is added to. Imported when first asked for."""
+"""The module of each fix: the only list to extend for a new one. Imported on first use."""
 FIX_NAMES: Final = tuple(_MODULES)
 """Of stepscope's own fixes."""
 
@@ -63,7 +62,7 @@ def fix_named(name: str) -> Fix:
 
 
 def find_fix(name: str) -> Fix | None:
-    """A fix by its name; None where there is none. Raises PluginError where it cannot be loaded."""
+    """A fix by its name, or None. Raises PluginError if it cannot be loaded."""
     if name in _MODULES:
         found: Fix = import_module(_MODULES[name]).FIX
         return found
@@ -72,7 +71,7 @@ def find_fix(name: str) -> Fix | None:
 
 
 def all_fixes() -> list[Fix]:
-    """All fixes, in order. One of another package that cannot be loaded is left out, and said."""
+    """All fixes, in order. Another package's fix that cannot be loaded is left out and reported."""
     found = {name: fix_named(name) for name in FIX_NAMES}
     for name, point in _entry_points().items():
         try:
@@ -89,7 +88,7 @@ def in_order(fixes: Iterable[str]) -> tuple[str, ...]:
 
 
 def parse_fixes(asked: Iterable[str]) -> list[tuple[Fix, Any]]:
-    """What `--fix` was given, checked and put in order. Raises UsageError."""
+    """The values of `--fix`, checked and sorted. Raises UsageError."""
     found: dict[str, tuple[Fix, Any]] = {}
     for text in asked:
         name, equals, value = text.partition("=")
@@ -110,7 +109,7 @@ def fix_variables(fixes: Iterable[tuple[Fix, Any]]) -> dict[str, str]:
 
 
 def _ordered_names(fixes: Mapping[str, Fix]) -> Sequence[str]:
-    """Our own as listed; those of other packages after the one they name, or at the end."""
+    """Our own as listed; other packages' after the one they name, or at the end."""
     order = [*FIX_NAMES]
     for name in sorted(fixes.keys() - _MODULES.keys()):
         outer = fixes[name].inside_of
@@ -119,7 +118,7 @@ def _ordered_names(fixes: Mapping[str, Fix]) -> Sequence[str]:
 
 
 def _entry_points() -> "Mapping[str, EntryPoint]":
-    """What other packages name; ours cannot be replaced."""
+    """Other packages' entry points; they cannot replace ours."""
     from importlib.metadata import entry_points
 
     found = {}

@@ -1,5 +1,5 @@
 """Run models under autocast: bfloat16 or float16 where that is safe, float32 elsewhere. Gives way
-where the program uses mixed precision of its own."""
+if the program uses mixed precision itself."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -40,14 +40,13 @@ NOT_IN_HALF = Reason(
 
 
 def unwatched_autocast() -> Any:
-    """torch's autocast for a fix's own use, as it is before it is watched."""
+    """torch's original autocast, for a fix's own use."""
     return type("autocast", (torch.autocast,), {"__enter__": torch.autocast.__enter__})
 
 
 def watch_own_mixed_precision(context: FixContext, found: Callable[[Reason], None]) -> None:
-    """Say `found` when the program turns autocast on or makes a GradScaler. What torch's own parts
-    do, such as checkpoints that bring back the autocast they ran under, and what stepscope does is
-    not the program's."""
+    """Call `found` when the program turns autocast on or makes a GradScaler. Use by torch itself,
+    such as checkpoints that restore their autocast, or by stepscope does not count."""
     folder = torch.__path__[0]
 
     def entered(call: Any, autocast: Any) -> Any:
@@ -70,15 +69,15 @@ def watch_own_mixed_precision(context: FixContext, found: Callable[[Reason], Non
 
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
 _STREAMING = ("pointwise", "pooling", "random")
-_CASTING_HOST = 1.2  # casts cost forward and backward that much more host time (ResNet-50, H200)
+_CASTING_HOST = 1.2  # casts add this much host time to forward and backward (ResNet-50, H200)
 _CAST_BYTES = 12  # of a parameter: read and written to be cast, its gradient too
-_WORTH = 1.3  # times faster must bf16 surely be on a processor
+_WORTH = 1.3  # how many times faster bf16 must surely be on a CPU
 _CPU_KEEPS = 0.25  # of an operator there: packing and casting
 _ITS_DOING = ("BFloat16", "Half", "bfloat16", "float16", "autocast")
 
 
 class Amp(Fix):
-    """Autocast around every root call; what comes out is float32 again, and so are losses."""
+    """Autocast around every root call; outputs, and so losses, are float32 again."""
 
     name = "amp"
     group = "arithmetic"
@@ -101,11 +100,11 @@ class Amp(Fix):
         return [proposed or ("fp16" if program.lacks_bf16 else "bf16")]
 
     def tried_with(self, found: frozenset[str], device: str) -> Sequence[tuple[str, ...]]:
-        """Convolutions in 16 bits want their channels last, and transpose what is not; and a GPU
-        that waits for its launches gains by neither, until those are recorded or compiled away.
+        """16-bit convolutions want channels last and transpose other inputs; a launch-bound GPU
+        gains from neither until launches are captured or compiled away.
 
-        Without channels-last half precision alone shows what it gains, and does not wait for a
-        trial that compiles.
+        Without channels-last, half precision is tried alone first and does not wait for a trial
+        that compiles.
         """
         if "channels_last" not in found:
             return [("cuda_graph",)]
@@ -147,13 +146,13 @@ class Amp(Fix):
         from stepscope.fixes.edit.locate import rewritten
         from stepscope.fixes.edit.statements import under_autocast
 
-        if applied and applied[0].dtype == "bf16":  # float16 takes a loss scale too
+        if applied and applied[0].dtype == "bf16":  # float16 needs a loss scale too
             write = partial(under_autocast, _autocast_line(applied[0].device or "cuda", "bf16"))
             calls = files.sites("forward", "evaluation")
             yield from rewritten(self, self.edit("bf16", "").words, calls, files, write)
 
     def trainer_setting(self, value: Any, device: str | None = None) -> dict[str, str]:
-        """The trainers take half precision on other devices than the CPU only."""
+        """Trainers accept half precision only on devices other than the CPU."""
         return {value: "True"} if value in _DTYPES and device != "cpu" else {}
 
 
@@ -171,8 +170,8 @@ class _Casting:
         self._off = False
         self._graphed = "cuda_graph" in context.seams.core.options.fixes
         self._models: dict[int, tuple[Any, str]] = {}
-        """The part that has a model's first parameter, and its name there: another may take its
-        place, or none."""
+        """The module that holds a model's first parameter, and its name there: it may be replaced
+        or removed."""
         self._scaled: set[int] = set()
         self._bf16: bool | None = None
         self.said: set[tuple[int, str, str]] = set()
@@ -181,13 +180,13 @@ class _Casting:
         self.scaler.possible = value == "fp16" or torch.cuda.device_count() > 0
 
     def give_way(self, reason: Reason) -> None:
-        """The program has mixed precision of its own: from now on only that."""
+        """The program uses mixed precision itself: from now on only that applies."""
         self._off = True
         self.scaler.active = self.scaler.possible = False
         self._context.not_applied(NotApplied(reason, place=self._context.place()))
 
     def found(self, module: Any) -> None:
-        """Look at a model's parameters before its first call."""
+        """Check a model's parameters before its first call."""
         name = type(module).__qualname__
         dtypes = {p.dtype for p in module.parameters() if p.is_floating_point()}
         halves = dtypes & {torch.float16, torch.bfloat16}
@@ -219,7 +218,7 @@ class _Casting:
             return call(module, *args, **kwargs)
         value = self._value
         if value == "bf16" and device == "cuda":
-            if self._bf16 is None:  # whether the device computes in it rather than emulating it
+            if self._bf16 is None:  # whether the device supports it natively
                 self._bf16 = bool(torch.cuda.is_bf16_supported(including_emulation=False))
                 self.scaler.possible = not self._bf16
             value = "bf16" if self._bf16 else "fp16"

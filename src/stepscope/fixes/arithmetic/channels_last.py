@@ -1,5 +1,5 @@
 """Convolutions with channels as the fastest dimension, the order tensor cores want. The first call
-can be taken back."""
+can be undone."""
 
 import os
 import re
@@ -33,8 +33,8 @@ class _ConvolutionWeights:
         """4 where there are convolutions over images, 5 where over volumes."""
 
     def arrange(self, channels_last: bool) -> None:
-        """Channels become the fastest dimension, or all as it was made. A model that is first
-        called in inference mode may be trained later."""
+        """Make channels the fastest dimension, or restore the original order. A model first called
+        in inference mode may be trained later."""
         self._last = channels_last
         for weight in self._weights:
             with torch.inference_mode(weight.is_inference()):
@@ -43,7 +43,7 @@ class _ConvolutionWeights:
                     weight.grad.data = self._arranged(weight.grad.data)
 
     def arrange_state(self, optimizer: Any) -> None:
-        """An optimizer's averages like the weights they belong to: fused kernels want that."""
+        """Arrange an optimizer's averages like their weights, as fused kernels require."""
         for weight in self._weights:
             state = optimizer.state.get(weight)
             for key, value in (state or {}).items():
@@ -88,8 +88,8 @@ class ChannelsLast(Fix):
         return unsuitable(ALREADY_ON) if on else None
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
-        """Layout changes around convolutions go away, and normalising between them takes less time.
-        None where there are no layout changes."""
+        """Layout changes around convolutions disappear, and normalising between them takes less
+        time. None if there are no layout changes."""
         if not any(one.category == "layout change" for one in kernel_rows(known)):
             return None
         batch_norms = tasks.select_kernels("normalisation", operator="cudnn_batch_norm")
@@ -143,7 +143,7 @@ class _Layout:
         self._arrange_states(weights)
 
     def called(self, call: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
-        """A call with rearranged inputs. The first of a kind can be taken back if it fails."""
+        """A call with rearranged inputs. The first of a kind can be undone if it fails."""
         weights = self.models.get(id(module))
         if weights is None:
             return call(module, *args, **kwargs)
@@ -177,7 +177,9 @@ class _Layout:
 
     def _give_up(self, module: Any, weights: _ConvolutionWeights, error: BaseException) -> None:
         where, line = raise_location(error.__traceback__)
-        traced = _TRACED.findall(str(error))  # by Dynamo, whose errors have the place in their text
+        traced = _TRACED.findall(
+            str(error)
+        )  # from Dynamo, whose errors contain the place in their text
         if traced and ".view" not in line:
             file, number, line = traced[-1]
             where = SourceLine(os.path.basename(file), int(number))
@@ -194,7 +196,7 @@ class _Layout:
 
 
 def _channels_last(tensor: Any) -> Any:
-    """That format for an image or a volume."""
+    """The channels-last format for an image or a volume."""
     return torch.channels_last if tensor.dim() == 4 else torch.channels_last_3d
 
 
@@ -210,7 +212,7 @@ def _inward(values: Any, dims: set[int]) -> Any:
 
 
 def _outward(tensor: Any) -> Any:
-    """What a model returns, as the program knows it: it may call `view` on it."""
+    """A model's outputs in the original format: the program may call `view` on them."""
     if tensor.dim() not in (4, 5) or tensor.is_sparse or tensor.is_contiguous():
         return tensor
     last = tensor.is_contiguous(memory_format=_channels_last(tensor))
@@ -222,7 +224,7 @@ def _is_view_error(error: BaseException) -> bool:
 
 
 def _view_in(line: str) -> str:
-    """The `x.view` of a line; `view` where it is not written there."""
+    """The `x.view` of a line; `view` if it is not written there."""
     found = _VIEW.search(line)
     return found.group() if found else "view"
 

@@ -49,7 +49,7 @@ class CudnnBenchmark(Fix):
         return unsuitable(WANTS_DETERMINISM) if fixed else None
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
-        """Convolutions by the fastest algorithm; None without any, or where that is on already."""
+        """Convolutions by the fastest algorithm; None without any, or if it is already on."""
         set_to = switches(known)
         on = set_to is not None and set_to.cudnn_benchmark
         if on or not any(one.category == "convolution" for one in kernel_rows(known)):
@@ -70,7 +70,7 @@ class CudnnBenchmark(Fix):
 
 
 class _Benchmark:
-    """The switch, which the program's own wish for the same algorithms every time turns off."""
+    """The switch, which is turned off if the program asks for deterministic algorithms."""
 
     def __init__(self, context: FixContext) -> None:
         self._context = context
@@ -79,7 +79,7 @@ class _Benchmark:
         self._shapes: set[Any] | None = set()
 
     def set(self, on: bool) -> None:
-        """Turn it, without taking that for the program's doing."""
+        """Set it, without treating that as the program's action."""
         self._setting = True
         try:
             torch.backends.cudnn.benchmark = on
@@ -87,7 +87,7 @@ class _Benchmark:
             self._setting = False
 
     def respect(self) -> None:
-        """Give way where the program turns benchmarking off or wants the same results each time."""
+        """Give way if the program turns benchmarking off or asks for deterministic results."""
         switches = vars(type(torch.backends.cudnn))
         off, same = switches["benchmark"], switches["deterministic"]
 
@@ -103,7 +103,7 @@ class _Benchmark:
         self._context.seams.around(type(off), "__set__", property_set)
 
     def found(self, module: Any) -> None:
-        """Say what it means for a model that is about to run."""
+        """Report the effect on a model that is about to run."""
         name = type(module).__qualname__
         if torch.are_deterministic_algorithms_enabled():
             self._refuse(NotApplied(DETERMINISTIC))
@@ -113,7 +113,7 @@ class _Benchmark:
             self._context.applied(Applied(CONVOLUTIONS, name))
 
     def called(self, call: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
-        """Count the shapes a model is given: each new one is benchmarked anew."""
+        """Count a model's input shapes: each new one is benchmarked again."""
         if self._shapes is not None and not self._refused:
             self._shapes.add(tuple(getattr(arg, "shape", None) for arg in args))
             if len(self._shapes) > _MANY_SHAPES:

@@ -1,9 +1,8 @@
 """The loss scale float16 needs: gradients too small for it survive backward.
 
-Only what runs inside a backward is scaled. The loss and the gradients the program sees are not,
-so clipping, accumulation, several optimizers and programs that read `grad` need no care. A
-gradient that overflowed arrives as NaN, whatever the program clips it to, and the optimizer's
-step over it is left out.
+Only values inside backward are scaled. The loss and the gradients the program sees are not, so
+clipping, accumulation, several optimizers and programs that read `grad` need no special care. A
+gradient that overflowed arrives as NaN, even after clipping, and the optimizer's step is skipped.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,9 +23,8 @@ OVERFLOWS = Reason("overflows", "gradients overflow fp16 in {value} steps in a r
 
 
 class _LeafHooks:
-    """A hook on every leaf that has been named once. A leaf's hook sees the part a backward adds
-    before it is added, so gradients that the program finds in `grad` are never scaled, also when
-    several backwards add up."""
+    """A hook on every known leaf. The hook sees what a backward adds before it is added, so
+    gradients in `grad` are never scaled, even if several backwards accumulate."""
 
     def __init__(self, hook: Hook) -> None:
         unserializable = torch.utils.hooks.unserializable_hook
@@ -34,7 +32,7 @@ class _LeafHooks:
         self._hooked: dict[int, tuple[Any, Any]] = {}  # by id: a weak reference, the handle
 
     def add(self, tensors: Iterable[Any]) -> None:
-        """Hook those that are leaves, want gradients and have no hook yet."""
+        """Hook leaves that require gradients and have no hook yet."""
         for tensor in tensors:
             known = self._hooked.get(id(tensor))
             if known is not None and known[0]() is tensor:
@@ -62,20 +60,20 @@ def _autograd_leaves(tensors: Iterable[Any]) -> Iterable[Any]:
         waiting.extend(follows for follows, _ in node.next_functions)
 
 
-_FIRST = 2.0**12  # below the usual 2^16, which costs many programs their first steps
+_FIRST = 2.0**12  # below the usual 2^16, with which many programs skip their first steps
 _GROW_AFTER = 2000
 _PATIENCE = 50
-_WALKED = 2  # backwards whose whole graph is looked at for leaves nobody has named
+_WALKED = 2  # first backwards whose whole graph is searched for unknown leaves
 
 
 class LossScaler:
-    """Scales backwards, leaves out steps that overflowed, and adapts the scale to them."""
+    """Scales backwards, skips steps that overflowed, and adapts the scale."""
 
     def __init__(self, context: FixContext) -> None:
         self.active = False
         """From the first call in float16 on."""
         self.possible = True
-        """Whether such a call may come, perhaps inside of an optimizer's step."""
+        """Whether such a call may come, perhaps inside an optimizer's step."""
         self.scale = _FIRST
         self.leaves = _LeafHooks(self._unscaled)
         self._context = context
@@ -123,7 +121,7 @@ class LossScaler:
         ]
 
     def _unscaled(self, gradient: Any) -> Any:
-        """A leaf's hook: the scale off, overflows marked in a way clipping cannot hide."""
+        """A leaf's hook: unscales, and marks overflows in a way clipping cannot hide."""
         if not self._running:
             return None
         gradient = gradient * (1 / self.scale)
@@ -160,7 +158,7 @@ class LossScaler:
         return call(optimizer, *args, **kwargs)
 
     def _leave_out(self, optimizer: Any) -> None:
-        """Skip a step, to be counted as one all the same, and scale less from the next on."""
+        """Skip a step, which still counts as one, and reduce the scale."""
         self._good, self._bad = 0, self._bad + 1
         self._wanted = self.scale / 2
         if self._bad == _PATIENCE:

@@ -60,8 +60,8 @@ SECOND_DERIVATIVES = Reason(
 
 
 def _keep_fused_on(context: FixContext) -> None:
-    """Let neither switches nor contexts leave only the attention that is written out in steps.
-    cuDNN's is left as the program wants it: some turn it off for its faults."""
+    """Keep switches and contexts from allowing only unfused attention. cuDNN's is left as the
+    program sets it: some turn it off for its bugs."""
     import torch.nn.attention as attention
 
     def allowed() -> bool:
@@ -94,7 +94,7 @@ _RETURNS_WEIGHTS = "output_attentions"
 
 
 class _TransformersSwitch:
-    """Has models use torch's fused attention, and back when weights are asked for."""
+    """Switches models to torch's fused attention, and back when weights are requested."""
 
     def __init__(self, context: FixContext) -> None:
         self._context = context
@@ -152,7 +152,7 @@ def _drop_unused_weights(context: FixContext) -> None:
     passed = (torch.__path__[0], PACKAGE_FOLDER)
 
     def dropped() -> bool:
-        """Whether the call under way drops the weights; looked at once for each place."""
+        """Whether the current call drops the weights; checked once per place."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_code.co_filename.startswith(passed):
             frame = frame.f_back
@@ -181,7 +181,7 @@ def _drop_unused_weights(context: FixContext) -> None:
 
 
 def drops_second(call: ast.Call, tree: SourceTree) -> bool:
-    """Whether of the pair a call returns only the first is used."""
+    """Whether only the first of the pair a call returns is used."""
     match tree.parent(call):
         case ast.Subscript(slice=ast.Constant(value=0), value=value):
             return value is call
@@ -197,7 +197,7 @@ def drops_second(call: ast.Call, tree: SourceTree) -> bool:
     return False
 
 
-_FUSED_SHARE = 0.5  # of the rate of products: what fused attention reaches, a prior
+_FUSED_SHARE = 0.5  # of the matrix product rate that fused attention reaches, a prior
 _SCORES_LEFT = 0.03  # of the passes over the scores: they stay in registers
 _CPU_SCORES = r"^aten::(_softmax|_softmax_backward_data|masked_fill_?|native_dropout)$"
 _CPU_SCORES_LEFT = 0.35
@@ -206,7 +206,7 @@ _PRODUCTS = ("matmul", "bmm", "einsum", "baddbmm")
 
 
 def _report_written_out(module: Any, context: FixContext) -> None:
-    """Say where a model's own layers multiply, take a softmax, and multiply again."""
+    """Report where a model's own layers multiply, take a softmax, and multiply again."""
     for cls in {type(layer) for layer in module.modules()}:
         code = getattr(getattr(cls, "forward", None), "__code__", None)
         if code is None or not is_user_code(code):
@@ -244,7 +244,7 @@ def _softmax_between_products(code: CodeType) -> int | None:
 
 class Sdpa(Fix):
     """In torch's MultiheadAttention, in models of transformers, and where the program turns the
-    fused kernels off. Attention written out by hand is named, not changed."""
+    fused kernels off. Attention written out by hand is reported, not changed."""
 
     name = "sdpa"
     group = "arithmetic"
@@ -255,7 +255,7 @@ class Sdpa(Fix):
     missing = "no attention was found that torch or transformers could fuse"
 
     def applies(self, program: ObservedProgram) -> Rejection | None:
-        """A finding may know of attention outside of layers that are called so."""
+        """A finding may know of attention outside such layers."""
         attends = any(model.get("attends", True) for model in program.every_model)
         return None if attends or program.proposed(self.name) else unsuitable(NO_ATTENTION)
 

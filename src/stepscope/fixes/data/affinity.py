@@ -22,7 +22,7 @@ ON_NODE_ALREADY = Reason(
 
 
 class Affinity(Fix):
-    """Memory of another NUMA node is slower to reach, also for copies to the GPU."""
+    """Memory on another NUMA node is slower to access, also for copies to the GPU."""
 
     name = "affinity"
     group = "data"
@@ -62,7 +62,8 @@ class Affinity(Fix):
 def cores_near_gpu(
     environ: Mapping[str, str], allowed: set[int], root: Path = Path("/")
 ) -> tuple[set[int], Applied | NotApplied]:
-    """The cores to use and the record of that; none, and why, where the choice is no better."""
+    """The cores to use and the record of it; or none, and the reason, if there is nothing to
+    gain."""
     found = numa_nodes(root)
     if len(found) < 2:
         return set(), NotApplied(ONE_NUMA_NODE)

@@ -35,13 +35,13 @@ FIXED_BATCH_SIZE = Reason(
 
 class Batch(Fix):
     """Every loader that forms batches gets it, for training or not; one of size 1 is left alone.
-    Number of steps, learning rate and schedule stay as the program has them."""
+    The program's number of steps, learning rate and schedule stay."""
 
     name = "batch"
     group = "batch"
     title = "form batches of N samples"
     kind = FixKind.SEMANTIC
-    effort = "one argument, and the learning rate to think about"
+    effort = "one argument, and perhaps the learning rate"
     values = ("N",)
     suggested = ("64", "128", "256", "512")
     missing = "no DataLoader forms batches"
@@ -73,7 +73,7 @@ class Batch(Fix):
         def made(arguments: dict[str, Any]) -> None:
             sampler = arguments.get("batch_sampler")
             before = arguments.get("batch_size", 1)
-            if sampler is not None:  # of others than torch's own it is not known what it means
+            if sampler is not None:  # its meaning is known only for torch's own
                 torchs = type(sampler) is torch.utils.data.BatchSampler
                 before = sampler.batch_size if torchs else None
             refused = _refused(arguments, before, value)
@@ -101,7 +101,7 @@ class Batch(Fix):
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         changed = with_argument(line, ("DataLoader",), "batch_size", str(value))
-        words = f"pass batch_size={value} to the DataLoader, and see whether the learning rate fits"
+        words = f"pass batch_size={value} to the DataLoader, and check the learning rate"
         return SourceEdit(words, changed)
 
     def trainer_setting(self, value: Any, device: str | None = None) -> dict[str, str]:
@@ -111,7 +111,7 @@ class Batch(Fix):
 def _refused(
     arguments: dict[str, Any], before: int | None, value: int
 ) -> tuple[Reason, int | None] | None:
-    """Why a loader keeps its batch size, and the number that says it; None: it does not."""
+    """Why a loader keeps its batch size, and the number involved; None: it can change."""
     batches = arguments.get("batch_sampler")
     if before is None:
         return NOT_BATCHED if batches is None else OWN_BATCH_SAMPLER, None

@@ -88,7 +88,7 @@ def copied_sample(sample: Any) -> Any:
 
 @dataclass(slots=True)
 class _CacheBudget:
-    """Bytes that all stores may take together, and do."""
+    """Bytes that all stores may use together, and the bytes in use."""
 
     limit: int
     used: int = 0
@@ -101,7 +101,7 @@ class _SampleStore:
         self.dataset, self.place = loader.dataset, place
         self.traits = dataset_traits(loader.dataset)
         self.on = self.told = False
-        """Whether samples are kept; whether it was said that no more fit."""
+        """Whether samples are kept; whether it was reported that no more fit."""
         self.changes_itself: Trait | None = None
         """What making samples was seen to change."""
         self._watch = StateWatch(self.traits)
@@ -116,7 +116,7 @@ class _SampleStore:
         self, indices: list[Any], fetch: Callable[[list[Any]], list[Any]], lend: bool
     ) -> list[Any]:
         """The samples at these indices; `lend`: the caller does not change them."""
-        if self._watch.changed() is not None:  # by the program: what was kept may be wrong now
+        if self._watch.changed() is not None:  # by the program: stored samples may be wrong now
             self.drop()
         missing = [index for index in indices if index not in self.samples]
         fetched = iter(fetch(missing) if missing else ())
@@ -136,14 +136,14 @@ class _SampleStore:
         return found
 
     def varies(self, loader: Any) -> Variation | None:
-        """Why samples may not be the same each time; None where they are."""
+        """Why samples may differ between epochs; None if they do not."""
         seen = self.traits
         shares = seen.shares(loader.collate_fn)
         return seen.varies() or may_change(seen.logs or self._watch.unwatched or shares)
 
     def stale(self) -> Trait | None:
-        """An epoch begins or ends. What was kept is dropped where something has changed; returned
-        if samples lent since the last time may have been stale."""
+        """An epoch begins or ends. Drops stored samples if something changed; returns what, if
+        samples lent since the last call may have been stale."""
         found, lent = self._watch.changed(whole=True), self._lent
         self._lent = False
         if found is None:
@@ -210,7 +210,7 @@ class Cache(Fix):
         return [proposed]  # None: half of the memory that is free
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
-        """Only collating is left of making a batch, once every sample was seen."""
+        """Once every sample was seen, making a batch is only collating."""
         if known.show is None or not known.show.pipeline:
             return None
         collating = max(source.collate_share for source in known.show.pipeline)
@@ -247,7 +247,7 @@ class _Stores:
         self._of: dict[int, _SampleStore] = {}
 
     def iterated(self, make: Any, loader: Any) -> Any:
-        """A loader is iterated: have its samples kept, or say why not."""
+        """A loader is iterated: store its samples, or report why not."""
         dataset, place = loader.dataset, self._marks.place(loader)
         if loader.num_workers:
             self._context.not_applied(NotApplied(HAS_WORKERS, LOADER, place=place))
@@ -271,7 +271,7 @@ class _Stores:
         return make(loader)
 
     def next(self, call: Any, iterator: Any) -> Any:
-        """A batch of a loader without workers is asked for."""
+        """A batch of a loader without workers is requested."""
         try:
             return call(iterator)
         except StopIteration:
@@ -292,7 +292,7 @@ class _Stores:
             self._context.applied(lent, FixKind.NUMERIC)
 
     def fetch(self, call: Any, fetcher: Any, possibly_batched_index: Any) -> Any:
-        """Samples from a store, and those that are not there as torch's fetcher would make them."""
+        """Samples from a store; missing ones are made as torch's fetcher would."""
         dataset, batched = fetcher.dataset, fetcher.auto_collation
         store = self._of.get(id(dataset))
         indices = possibly_batched_index if batched else [possibly_batched_index]

@@ -9,7 +9,7 @@ from stepscope.record.trial import Rejection
 
 
 class DropLast(Fix):
-    """All batches have one shape then, which compiled code and CUDA graphs like."""
+    """Gives all batches one shape, which suits compiled code and CUDA graphs."""
 
     name = "drop_last"
     group = "batch"

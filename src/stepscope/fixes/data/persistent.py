@@ -23,9 +23,9 @@ DATASET_CHANGED = Reason(
 
 
 class Persistent(Fix):
-    """An epoch of kept workers draws no base seed: it is drawn here, so that shuffles stay. Workers
-    that are kept do not see what the program changes between epochs, and keep what they change
-    themselves: where either is seen, new ones are started."""
+    """An epoch with kept workers draws no base seed: it is drawn here, so that shuffles stay the
+    same. Kept workers do not see what the program changes between epochs, and keep their own
+    changes: if either is detected, new ones are started."""
 
     name = "persistent"
     group = "data"
@@ -44,7 +44,7 @@ class Persistent(Fix):
         return unsuitable(ALREADY_ON) if kept else None
 
     def needed_beside(self, program: ObservedProgram) -> bool:
-        """Where epochs are short, starting workers anew takes much of what they gain."""
+        """In short epochs, restarting workers takes much of what they gain."""
         sizes = [(one.get("samples"), one.get("batch_size")) for one in program.loaders]
         return all(count and size and count / size <= _SHORT_EPOCH for count, size in sizes)
 
@@ -64,7 +64,7 @@ class Persistent(Fix):
             return None
 
         def reported(loader: Any) -> Trait | None:
-            """What changed in a worker in the middle of an epoch: by itself, or shared memory."""
+            """What a worker reported as changed during an epoch: by itself, or in shared memory."""
             trait = reports.seen(loader.dataset)
             if trait is not None:
                 record = Applied(LOADER, place=marks.place(loader), varies=may_change(trait))
@@ -107,7 +107,7 @@ class Persistent(Fix):
 
 
 def _in_use(loader: Any) -> bool:
-    """Whether a loop still goes through the iterator that an epoch would begin again."""
+    """Whether a loop still uses the iterator that the next epoch would restart."""
     iterator = loader._iterator
     held_elsewhere = sys.getrefcount(iterator) > 3  # the loader, this name, the argument
     delivered = iterator._num_yielded > 0 and not iterator._task_info

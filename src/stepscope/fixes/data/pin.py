@@ -20,8 +20,8 @@ from stepscope.fixes.inspect.tensors import (
 from stepscope.fixes.lazy import changes, torch
 from stepscope.record.fix import LOADER, Applied, NotApplied, Reason, SourceLine, Target
 
-_TRIED: Final = 2  # batches copied as before, while it is seen what the program does with them
-_MANY: Final = 256  # tensors handed out, before those that are gone are forgotten
+_TRIED: Final = 2  # first batches, copied as before to watch what the program does with them
+_MANY: Final = 256  # tensors handed out between cleanups of dead ones
 COPY = Target("copy", "the copy{at} no longer waits")
 CUDA_IN_DATASET = Reason("cuda_in_dataset", "{subject}: its dataset {trait}")
 CHANGED_IN_PLACE = Reason(
@@ -36,9 +36,9 @@ PINNING_FAILURES = {"cannot pin|only dense CPU tensors can be pinned": UNPINNABL
 class Pin(Fix):
     """Only tensors that came out of a loader are copied without waiting, and only to the GPU.
 
-    A pinned tensor must not be changed while it is copied. Changes in place after the copy are
-    watched for: in the first batches, which are still copied as before, and later; the first one
-    seen ends it. Changes through numpy are not seen.
+    A pinned tensor must not be changed while it is copied. In-place changes after the copy are
+    watched for, in the first batches, which are still copied as before, and later; the first one
+    seen ends the fix. Changes through numpy are not seen.
     """
 
     name = "pin"
@@ -84,7 +84,7 @@ class Pin(Fix):
 
 
 class NonBlockingCopies:
-    """Knows the tensors loaders hand out, and what becomes of them."""
+    """Tracks the tensors that loaders hand out."""
 
     def __init__(self, context: FixContext) -> None:
         self._context = context
@@ -97,7 +97,7 @@ class NonBlockingCopies:
         self._over = False
 
     def follow(self, iterator: Any) -> None:
-        """Batches of this iterator are to be known."""
+        """Track the batches of this iterator."""
         self._iterators.add(iterator)
 
     def next(self, call: Any, iterator: Any) -> Any:
@@ -132,12 +132,12 @@ class NonBlockingCopies:
         return call(tensor, *args, **kwargs, non_blocking=True)
 
     def _is_known(self, tensor: Any) -> bool:
-        """Whether a tensor, or one whose memory it shows, came out of a loader and still lives."""
+        """Whether a tensor, or the one it is a view of, came out of a loader and is still alive."""
         handed_out = self._known.get(storage_key(tensor))
         return handed_out is not None and handed_out() is not None
 
     def _check(self) -> None:
-        """Whether the tensors moved since the last batch are still what they were."""
+        """Check that the tensors moved since the last batch are unchanged."""
         for tensor, count in self._moved:
             alive = tensor()
             if alive is not None and alive._version != count:
@@ -156,7 +156,7 @@ def pinning_changes(known: KnownProgram) -> Changes:
 
 
 def request_pinning(arguments: dict[str, Any], context: FixContext) -> bool | None:
-    """Have a loader pin its batches; None where it cannot."""
+    """Make a loader pin its batches; None if it cannot."""
     if arguments.get("pin_memory"):
         return True
     seen = dataset_traits(arguments.get("dataset"), arguments.get("collate_fn"))

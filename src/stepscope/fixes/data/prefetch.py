@@ -56,7 +56,7 @@ ITERABLE_IN_PROCESS = Reason(
 
 
 class BatchAhead:
-    """What one iterator holds of the batch after the one handed out."""
+    """An iterator's next batch, fetched ahead."""
 
     def __init__(self) -> None:
         self._batch: Any = _NOTHING
@@ -69,7 +69,7 @@ class BatchAhead:
             try:
                 raise error
             finally:
-                del error  # its traceback has this frame, which would keep the iterator alive
+                del error  # its traceback holds this frame, which would keep the iterator alive
         if batch is _NOTHING:
             batch = fetch()
             prepare(batch)
@@ -89,19 +89,19 @@ _REMEMBERED: Final = 4  # batches; a framework may fetch one or two before it mo
 
 @dataclass(slots=True)
 class _MovePlan:
-    """What is known of one loader's batches."""
+    """What is known about one loader's batches."""
 
     moves: dict[NestedPath, Move] = field(default_factory=dict)
-    """The tensors the program moves, by the way to them in a batch."""
+    """The tensors the program moves, by their path in a batch."""
     first: Any = None
     """The first batch, until the second has come."""
     apart: bool = False
-    """Whether two batches had memory of their own: only then can one be fetched ahead."""
+    """Whether two batches had separate memory: only then can one be fetched ahead."""
     over: bool = False
-    """Whether fetching ahead was given up."""
+    """Whether prefetching was given up."""
 
     def compare(self, batch: Any) -> bool:
-        """Look at one of the first two batches; false if they share memory."""
+        """Examine one of the first two batches; False if they share memory."""
         if self.first is None:
             self.first = batch
             return True
@@ -113,7 +113,7 @@ class _MovePlan:
 
 @dataclass(slots=True)
 class BatchTensor:
-    """One tensor of a batch the program has, or is about to get."""
+    """One tensor of the program's current or next batch."""
 
     tensor: Any
     """A weak reference."""
@@ -135,7 +135,7 @@ class _EarlyCopies:
         self.answered = 0
 
     def know(self, batch: Any, plan: _MovePlan) -> None:
-        """A batch was fetched; what the program moves of such batches is copied now."""
+        """A batch was fetched: copy the tensors that the program moves of such batches."""
         added = []
         for path, tensor in cpu_tensors(batch):
             entry = BatchTensor(ref(tensor), plan, path)
@@ -150,9 +150,9 @@ class _EarlyCopies:
         if len(self._batches) <= _REMEMBERED:
             return
         for key, entry in self._batches.popleft():  # a batch that is over
-            if self._entries.get(key) is entry:  # else a later tensor has got that id
+            if self._entries.get(key) is entry:  # otherwise a later tensor has reused the id
                 del self._entries[key]
-            if entry.copied is not None:  # nobody asked for it: it is not made again
+            if entry.copied is not None:  # nobody used it: it is not copied again
                 entry.copied = None
                 entry.plan.moves.pop(entry.path, None)
 
@@ -173,7 +173,7 @@ class _EarlyCopies:
         return call(tensor, *args, **kwargs)
 
     def read(self, call: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        """Around `.numpy`: what shares a tensor's memory may change it unseen."""
+        """Around `.numpy`: an array that shares a tensor's memory may change it unseen."""
         entry = self._entries.get(id(tensor))
         if entry is not None and entry.tensor() is tensor:
             entry.copied = None
@@ -181,18 +181,18 @@ class _EarlyCopies:
 
 
 class _CopyStreams:
-    """One stream per GPU beside the program's."""
+    """One extra stream per GPU."""
 
     def __init__(self) -> None:
         self._streams: dict[Any, Any] = {}
 
     def reaches(self, device: Any) -> bool:
-        """Whether copies to a device can go beside the program's work."""
+        """Whether copies to a device can overlap the program's work."""
         return bool(device.type == "cuda")
 
     def copy(self, tensor: Any, move: Move) -> tuple[Any, Any]:
-        """The tensor where the program will want it, and an event that says when it is there. By
-        torch's own method: a copy made early is not one the program makes."""
+        """The tensor where the program will want it, and an event for its arrival. Uses torch's
+        original method: an early copy does not count as the program's."""
         stream = self._streams.get(move.device)
         if stream is None:
             stream = self._streams[move.device] = torch.cuda.Stream(move.device)
@@ -205,9 +205,9 @@ class _CopyStreams:
         return copied, event
 
     def take(self, copied: Any, event: Any) -> Any:
-        """A copy for the program's stream; its memory is kept until that has used it. It was begun
-        a batch ago. Should it still go on, it is waited for, as the program's own copy would have
-        been: afterwards the program may change the tensor it was made from."""
+        """Hand a copy to the program's stream, which keeps its memory until used. It began a batch
+        ago. If it is unfinished, wait, as the program's own copy would: afterwards the program may
+        change the source tensor."""
         if not event.query():
             event.synchronize()
         copied.record_stream(torch.cuda.current_stream(copied.device))
@@ -217,9 +217,9 @@ class _CopyStreams:
 class Prefetch(Fix):
     """The first batch shows which tensors the program moves where; later ones are moved early.
 
-    The program still gets its batch on the CPU; its own `.to` or `.cuda` then returns the copy
-    that is already there. A tensor changed in between, seen by torch or read as an array, is moved
-    anew. Batches are fetched one ahead of the program, which needs room for one more on the GPU.
+    The program still gets its batch on the CPU; its own `.to` or `.cuda` then returns the copy that
+    is already there. A tensor changed in between, or read as an array, is moved again. One batch is
+    fetched ahead, which needs room for one more on the GPU.
     """
 
     name = "prefetch"
@@ -258,7 +258,7 @@ class Prefetch(Fix):
 
 
 class _Iterators:
-    """The loaders' iterators, each with its batch ahead."""
+    """The loaders' iterators, each with its next batch."""
 
     def __init__(self, marks: LoaderRecords, copied: _EarlyCopies) -> None:
         self._marks = marks
@@ -274,7 +274,7 @@ class _Iterators:
         iterator = make(loader)
         if loader.persistent_workers:
             shut_down_at_exit(iterator)
-        self._ahead.pop(iterator, None)  # kept workers come with the iterator of the last epoch
+        self._ahead.pop(iterator, None)  # persistent workers reuse the last epoch's iterator
         self._loaders.pop(iterator, None)
         self._between.pop(iterator, None)
         plan = self._plans.setdefault(loader, _MovePlan())
@@ -298,7 +298,7 @@ class _Iterators:
             self._told(record, between.changed())
         try:
             if ahead is None and not (plan.moves and plan.apart):
-                batch = call(iterator)  # not fetched ahead: it shows what the program does with it
+                batch = call(iterator)  # not fetched ahead: it shows how the program uses it
                 if not plan.over and not plan.apart and not plan.compare(batch):
                     plan.over = True
                     shared = NotApplied(BATCHES_SHARE_MEMORY, LOADER, place=record.place)
@@ -322,7 +322,7 @@ class _Iterators:
         return batch
 
     def _told(self, record: Applied, changed: Trait | None) -> None:
-        """Something that the batch ahead was made from has changed since."""
+        """Report that something the next batch was made from has changed."""
         if changed is not None:
             self._context.applied(replace(record, varies=may_change(changed)), FixKind.NUMERIC)
 
@@ -337,7 +337,7 @@ class _Iterators:
             self._context.not_applied(NotApplied(COPY_FAILED, LOADER, place=place, error=error))
 
     def _fits(self, loader: Any) -> bool:
-        """Whether fetching one ahead does no harm; notes what it may change."""
+        """Whether fetching one ahead is harmless; records what it may change."""
         if loader in self._varies:
             return True
         varies = None

@@ -3,8 +3,8 @@ each.
 
 A worker writes each batch into fresh shared memory, page by page; the program's process maps it,
 faults its pages in, and gives them back to the system: for large batches that takes longer than
-copying them. Here a worker keeps what it has handed over, and the program's process tells it, by
-a word behind the batch, when nothing there refers to it any more.
+copying them. Here a worker keeps the memory it handed over, and the program's process signals, in a
+word after the batch, when nothing refers to it any more.
 """
 
 import ctypes
@@ -32,8 +32,8 @@ _LARGE: Final = 1 << 20  # bytes of a batch
 _MOST: Final = 64  # slots of a worker
 _NONE: Final[dict[int, Any]] = {}
 FREE, TAKEN, SENT, GONE = range(4)
-"""A slot's states: in a worker until it is sent, in the program's process until it is free; and
-gone where the worker wants memory of another size, or a process beside these two may use it."""
+"""A slot's states: in a worker until sent, then in the program's process until free; gone if the
+worker needs another size, or if a third process may use it."""
 SMALL_BATCHES = Reason("small_batches", "batches are small ({size})")
 NO_USE_COUNT = Reason(
     "no_use_count", "this version of torch does not count the users of a tensor's memory"
@@ -51,7 +51,7 @@ class _Footer(ctypes.Structure):
 
 
 def slot_footer(storage: Any, mark: int) -> _Footer | None:
-    """What stands behind a batch in a slot; None where it is other memory."""
+    """The footer after a batch in a slot; None for other memory."""
     if storage.nbytes() < _LEAST + _FOOTER_BYTES:
         return None
     foot = _Footer.from_address(storage.data_ptr() + storage.nbytes() - _FOOTER_BYTES)
@@ -66,13 +66,13 @@ _ALONE: Final = _references([object()], 0)
 
 
 def _unused(slots: Any, place: int) -> bool:
-    """Whether nobody else has a storage: no tensor, and no other name for it."""
+    """Whether nobody else uses a storage: no tensor, and no other reference."""
     named = _references(slots, place) > _ALONE
     return not named and int(torch._C._storage_Use_Count(slots[place]._cdata)) == 1
 
 
 class WorkerSlots:
-    """What one worker keeps. `mark` is known to its program alone."""
+    """The slots of one worker. Only its program knows `mark`."""
 
     def __init__(self, mark: int) -> None:
         self._mark = mark
@@ -80,7 +80,7 @@ class WorkerSlots:
         self._slots: list[Any] = []
 
     def take(self, size: int) -> Any:
-        """Shared memory for so many bytes, a few more behind them; None: make it as usual."""
+        """Shared memory for this many bytes plus the footer; None: allocate as usual."""
         if size < _LEAST:
             return None
         if self._pid != os.getpid():
@@ -108,11 +108,12 @@ class WorkerSlots:
         return GONE if foot is None else int(foot.state)
 
     def _is_free(self, place: int) -> bool:
-        """In this order: what nobody has any more has been marked by whoever sent it."""
+        """Order matters: memory nobody refers to was already marked by its sender."""
         return _unused(self._slots, place) and self._state(self._slots[place]) in (FREE, TAKEN)
 
     def _make_room(self, free: list[int]) -> None:
-        """One of another size goes, the oldest: so there are no more than are on their way."""
+        """Drop the oldest slot of another size, so that there are no more slots than batches in
+        flight."""
         if free:
             storage = self._slots.pop(free[0])  # mapped as long as it has a name
             if foot := slot_footer(storage, self._mark):
@@ -122,18 +123,18 @@ class WorkerSlots:
 
 
 class ReceivedSlots:
-    """What the program's process has got from workers; batches may arrive on several threads."""
+    """Slots received from workers; batches may arrive on several threads."""
 
     def __init__(self, mark: int) -> None:
         self._mark = mark
-        self._lock = RLock()  # a collection inside may end an iterator, which comes to `forget`
+        self._lock = RLock()  # garbage collection inside may end an iterator, which calls `forget`
         self._slots: dict[int, OrderedDict[int, Any]] = {}  # of each worker, by address
         self._busy: set[tuple[int, int]] = set()
 
     def came(self, storage: Any) -> None:
-        """A storage has arrived. Kept mapped, it is found there when it comes again."""
+        """A storage has arrived. It stays mapped, to be found when it comes again."""
         foot = slot_footer(storage, self._mark)
-        if foot is None or foot.state != SENT:  # it has been elsewhere
+        if foot is None or foot.state != SENT:  # it was used elsewhere
             return
         with self._lock:
             self._release()
@@ -148,7 +149,7 @@ class ReceivedSlots:
                 self._busy.discard((pid, slots.popitem(last=False)[0]))
 
     def any_of(self, pids: list[int]) -> bool:
-        """Whether one of these workers has handed over such memory."""
+        """Whether one of these workers has handed over such a slot."""
         return any(pid in self._slots for pid in pids)
 
     def forget(self, pids: list[int]) -> None:
@@ -159,15 +160,14 @@ class ReceivedSlots:
                     self._busy.discard((pid, address))
 
     def shared(self, storage: Any) -> None:
-        """A storage is handed on to another process, which nothing here knows about: it is not
-        used again."""
+        """A storage is passed to another process, out of our sight: it is not reused."""
         with self._lock:
             address = storage.data_ptr()
             for pid in [pid for pid, slots in self._slots.items() if address in slots]:
                 self._let_go(pid, address)
 
     def forked(self) -> None:
-        """Another process may go on reading what is in use here now."""
+        """A forked process may keep reading what is in use here now."""
         with self._lock:
             for pid, address in [*self._busy]:
                 self._let_go(pid, address)
@@ -180,7 +180,7 @@ class ReceivedSlots:
         self._busy.discard((pid, address))
 
     def _release(self) -> None:
-        """Tell workers of what is not in use any more."""
+        """Tell workers what is no longer in use."""
         for pid, address in [*self._busy]:
             slots = self._slots.get(pid, _NONE)
             if address in slots:
@@ -195,8 +195,8 @@ def _footer_at(slots: Any, address: int) -> _Footer:
 
 
 class Recycle(Fix):
-    """Only what torch's own collating makes in a worker, and only once nothing in the program's
-    process refers to it any more: what the program keeps stays what it is."""
+    """Only batches that torch's own collating makes in a worker, and only once nothing in the
+    program's process refers to them: what the program keeps never changes."""
 
     name = "recycle"
     group = "data"
@@ -217,7 +217,7 @@ class Recycle(Fix):
         return None if size is None or size >= _LEAST else unsuitable(SMALL_BATCHES, size)
 
     def needed_beside(self, program: ObservedProgram) -> bool:
-        """Where batches are large, fresh memory for each takes much of what workers gain."""
+        """With large batches, allocating fresh memory takes much of what workers gain."""
         return (program.batch_bytes or 0) >= _LARGE
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
@@ -272,7 +272,7 @@ class Recycle(Fix):
 
 
 class _Loaders:
-    """Tells which loaders it was of use to, and when workers are gone."""
+    """Reports which loaders benefited, and when workers end."""
 
     def __init__(self, marks: LoaderRecords, received: ReceivedSlots) -> None:
         marks.watch(lambda arguments: True)

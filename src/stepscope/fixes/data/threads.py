@@ -1,4 +1,4 @@
-"""Have torch use so many threads on the CPU."""
+"""Set how many threads torch uses on the CPU."""
 
 import threading
 from importlib import import_module
@@ -13,15 +13,15 @@ from stepscope.fixes.lazy import changes, tasks, torch
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
 
 _PARALLEL_SHARE = 0.9  # of a large operator's time: shared out among threads
-_LARGE_NS = 100_000.0  # an operator must take that long on average to gain from more threads
+_LARGE_NS = 100_000.0  # an operator must take this long on average to gain from more threads
 THREADS = Target("threads", "{before} → {after} threads")
 THREADS_SETTING = Target("threads_setting", "{after} threads where {overrides} asks for {before}")
 THREADS_ALREADY = Reason("threads_already", "torch already uses {value} threads")
 
 
 class Threads(Fix):
-    """Without a number: the cores this process may use, less one for each worker of a loader. In
-    the program's main thread only: workers and the pinning thread keep to one, as torch wants."""
+    """Without a number: the cores this process may use, minus one per loader worker. Only in the
+    program's main thread: workers and the pinning thread keep one, as torch intends."""
 
     name = "threads"
     group = "data"
@@ -41,7 +41,7 @@ class Threads(Fix):
         return program.usable_cores
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
-        """Large operators shared out among so many threads; None where they are not known."""
+        """Large operators split over this many threads; None if the operators are unknown."""
         known_switches = replay.switches(known)
         now = known_switches.threads if known_switches else None
         large = [o for o in replay.host_operator_rows(known) if o.self_ns >= _LARGE_NS * o.count]
@@ -64,7 +64,7 @@ class Threads(Fix):
                 context.applied(Applied(THREADS, before=before, after=count))
 
         def asked(call: Any, count: int) -> None:
-            """The program's own number gives way."""
+            """Overrides the program's own number."""
             if threading.current_thread() is not threading.main_thread():
                 call(count)
                 return

@@ -1,4 +1,4 @@
-"""Have worker processes make the batches while the program's own process trains.
+"""Make batches in worker processes while the program's own process trains.
 
 Every iterator draws a base seed when it is made. Without workers the sampler's own seed follows
 with the first batch; with workers it follows at once, since indices are sent ahead. In between a
@@ -87,7 +87,7 @@ UNPICKLABLE = Reason("unpicklable", "the dataset cannot be pickled, which spawne
 
 
 class _DeferredStart:
-    """Has the first indices of an epoch sent with its first batch."""
+    """Defers sending an epoch's first indices until its first batch."""
 
     def __init__(self, marks: LoaderRecords, epochs: "_Epochs") -> None:
         self._marks = marks
@@ -130,7 +130,7 @@ class _DeferredStart:
 
 @dataclass(slots=True)
 class _Epoch:
-    """An epoch that workers make batches for, and what those are made from."""
+    """An epoch with workers, and what its batches are made from."""
 
     dataset: Any
     record: Applied
@@ -139,7 +139,7 @@ class _Epoch:
 
 
 class _Epochs:
-    """Tells what changes while workers make batches from copies, ahead of the program."""
+    """Detects what changes while workers make batches from copies, ahead of the program."""
 
     def __init__(self, context: FixContext) -> None:
         self._context = context
@@ -149,11 +149,11 @@ class _Epochs:
         context.seams.core.on_end.append(self._end)
 
     def watch(self, loader: Any, seen: DatasetTraits) -> tuple[StateWatch, Variation | None]:
-        """To be called before an epoch's workers are forked."""
+        """Must be called before an epoch's workers are forked."""
         samples = StateWatch(seen)
         self._reports.watch(loader.dataset, samples)
         first = self._first.setdefault(loader, samples)
-        # What a memo kept of earlier epochs is in the program's process only.
+        # Memos filled in earlier epochs exist only in the program's process.
         outdated = first.changed(whole=True) if seen.memos else None
         return samples, may_change(samples.unwatched or outdated)
 
@@ -162,7 +162,7 @@ class _Epochs:
         self._under_way[iterator] = epoch
 
     def asked(self, iterator: Any) -> None:
-        """The program asks for its next batch."""
+        """The program requests its next batch."""
         epoch = self._under_way.get(iterator)
         if epoch is not None:
             self._told(epoch, may_change(epoch.samples.changed()))
@@ -170,7 +170,7 @@ class _Epochs:
                 self._told(epoch, sampler_changes(epoch.sampler.changed()))
 
     def came(self, iterator: Any) -> None:
-        """It has got it."""
+        """It received the batch."""
         epoch = self._under_way.get(iterator)
         if epoch is not None and epoch.sampler is not None:
             epoch.sampler.came()
@@ -229,11 +229,11 @@ class Workers(Fix):
         return program.has_workers
 
     def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:
-        """The usual number; twice as many as there are, where there are some.
+        """The default number, or twice the present one.
 
-        A finding names the fewest that keep up with the step as it is. Other fixes shorten that:
-        beside a GPU, whose programs leave cores idle, no fewer than usual are begun with, unless
-        the finding is that there are too many.
+        A finding names the fewest that keep up with the present step, which other fixes shorten:
+        with a GPU, whose programs leave cores idle, start with at least the default, unless the
+        finding is too many workers.
         """
         usual = default_workers(program.usable_cores)
         have = max((int(one.get("num_workers") or 0) for one in program.loaders), default=0)
@@ -257,7 +257,7 @@ class Workers(Fix):
         start = _DeferredStart(marks, epochs)
 
         def decide(arguments: dict[str, Any]) -> int | None:
-            """The number of workers the program gave it; None if that is left as it is."""
+            """The number of workers the program gave it; None if that stays."""
             have: int = arguments.get("num_workers") or 0
             before: int | None = marks.remade(arguments) if have == count else None
             if before is not None:
@@ -301,12 +301,12 @@ class Workers(Fix):
 
 
 def most_workers(program: ObservedProgram) -> int:
-    """As many as there are cores; four times that where samples wait rather than compute."""
+    """As many as cores; four times that if samples wait rather than compute."""
     return program.usable_cores * (4 if program.samples_wait else 1)
 
 
 def default_workers(cores: int | None = None) -> int:
-    """One core is left for the training loop. None: of those this process may use."""
+    """One core stays free for the training loop. `cores` None: those this process may use."""
     return max(1, min(_MOST, (cores or allowed_cpus()) - 1))
 
 
@@ -326,7 +326,7 @@ def _refused(arguments: dict[str, Any]) -> NotApplied | None:
 
 
 def _variation(loader: Any, before: int, seen: DatasetTraits) -> Variation | None:
-    """What batches from more workers may have otherwise; None where nothing."""
+    """How batches from more workers may differ, or None."""
     if isinstance(loader.dataset, torch.utils.data.IterableDataset):
         return Variation(DataChange.ORDER)
     if varies := seen.varies() or may_change(seen.logs or seen.shares(loader.collate_fn)):

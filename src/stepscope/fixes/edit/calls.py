@@ -1,5 +1,4 @@
-"""Keyword arguments put into calls as they stand in the source, those of Hugging Face's trainer
-settings included."""
+"""Adds keyword arguments to calls in the source, including Hugging Face trainer settings."""
 
 import ast
 import copy
@@ -16,7 +15,7 @@ TRAINER_LIBRARIES = ("transformers", "trl", "sentence_transformers")
 
 @dataclass(frozen=True, slots=True)
 class CallArguments:
-    """Keyword arguments that a call is to have."""
+    """Keyword arguments for a call."""
 
     call: ast.Call
     values: dict[str, str]
@@ -76,7 +75,7 @@ def calls_in(node: ast.AST) -> list[ast.Call]:
 
 
 def callee(call: ast.Call) -> str:
-    """The last part of what is called."""
+    """The last part of the called name."""
     func = call.func
     return func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
 
@@ -147,7 +146,7 @@ _KEPT_WORKERS = {
     "persistent_workers": "num_workers",
     "dataloader_persistent_workers": "dataloader_num_workers",
 }
-"""Arguments that a loader refuses without another one."""
+"""Arguments that a loader rejects without workers."""
 
 
 def needs_workers(wanted: CallArguments) -> bool:
@@ -155,7 +154,7 @@ def needs_workers(wanted: CallArguments) -> bool:
 
 
 def check_workers(wanted: Iterable[CallArguments]) -> None:
-    """Raises PatchError where arguments only mean something with workers, and there are none."""
+    """Raises PatchError if arguments need workers and there are none."""
     for call, values in _by_call(wanted).items():
         names = {*values, *_given(call), *(keyword.arg for keyword in call.keywords)}
         for kept, workers in _KEPT_WORKERS.items():
@@ -220,7 +219,7 @@ def _merged(source: Source, spread: list[ast.keyword], new: dict[str, str]) -> l
 
 
 def _added(source: Source, call: ast.Call, new: list[str]) -> list[Change]:
-    """New arguments behind the others, each on a line of its own where those are."""
+    """New arguments after the others, each on its own line if those are."""
     close = source.end(call) - 1
     token, at, line = source.code_before(close, source.end(call.func))
     if token == "(" or source.begins(line + 1) > close:  # the bracket closes on the same line
@@ -238,7 +237,7 @@ _SETTINGS = re.compile(r"\w*TrainingArguments|(SFT|DPO|GRPO|KTO|ORPO|RLOO|Reward
 
 
 def trainer_setting(source: Source, wanted: dict[str, str]) -> CallArguments:
-    """Values for the one call that makes the settings. Raises PatchError."""
+    """Values for the only call that makes the settings. Raises PatchError."""
     made = [call for call in calls_in(source.tree) if _SETTINGS.fullmatch(callee(call))]
     if len(made) == 1 and all(keyword.arg for keyword in made[0].keywords):
         return CallArguments(made[0], wanted)

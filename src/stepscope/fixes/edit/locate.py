@@ -1,5 +1,5 @@
-"""From a fix and the places where it took effect to edits of the user's files, and which files may
-be edited at all."""
+"""Turns a fix and the places where it took effect into edits of the user's files, and decides which
+files may be edited."""
 
 import ast
 import os
@@ -24,12 +24,12 @@ from stepscope.store.json_lines import read_facts
 from stepscope.store.source import read_sources
 
 _NOT_THE_USERS = ("site-packages", "dist-packages", "node_modules", "__pycache__")
-_CLOCK_S = 1.0  # runs tell their start in whole seconds
+_CLOCK_S = 1.0  # runs record their start in whole seconds
 _ODD = set('"\\\t\n\r')
 
 
 class SourceFiles:
-    """The files of a working directory, looked at beside a run of the program in it."""
+    """The files of a working directory, together with a run of the program in it."""
 
     def __init__(self, cwd: Path, seen: Mapping[str, Any]) -> None:
         self._cwd = cwd.resolve()
@@ -51,14 +51,14 @@ class SourceFiles:
         return list(dict.fromkeys(SourceLine(self._name(one.file), one.line) for one in facts))
 
     def through(self, at: SourceLine) -> str | None:
-        """The library that a line calls to do what it does; None where that is torch."""
+        """The library through which a line acts; None: torch."""
         for fact in self._facts:
             if fact.through and fact.line == at.line and self._name(fact.file) == at.file:
                 return fact.through
         return None
 
     def beginnings(self) -> list[str]:
-        """Files in which the program may begin, the likeliest first."""
+        """Files in which the program may start, likeliest first."""
         program = str(self._seen["program"])
         if program.startswith("-m "):
             path = program.removeprefix("-m ").replace(".", "/")
@@ -69,7 +69,7 @@ class SourceFiles:
         return [name for name in dict.fromkeys([*first, *called]) if (self._cwd / name).is_file()]
 
     def _name(self, file: str) -> str:
-        """As the user names it: from the working directory."""
+        """The file relative to the working directory."""
         return os.path.relpath(self._cwd / file, self._cwd)
 
     def _checked(self, name: str) -> Source:
@@ -122,7 +122,7 @@ class PatchPart:
 
 @dataclass(frozen=True, slots=True)
 class LeftToUser:
-    """A place that is left to the user, and why."""
+    """A place the user must edit, and why."""
 
     place: str
     why: str
@@ -132,7 +132,7 @@ FoundEdits = Iterator[PatchPart | LeftToUser]
 
 
 class EditedFix(Protocol):
-    """What is asked of a fix here."""
+    """The methods of a fix used here."""
 
     name: str
     edited_by_hand: bool
@@ -147,8 +147,8 @@ class EditedFix(Protocol):
 def locate_edits(
     fix: EditedFix, value: Any, applied: Sequence[Applied], files: SourceFiles
 ) -> list[PatchPart | LeftToUser]:
-    """The parts that write a fix into the source; nothing where it is only described. Of a run
-    before records were typed no place is known: it is left to the user, who is told so."""
+    """The parts that write a fix into the source; none if it can only be described. Older runs
+    record no place, so the edit is left to the user with a note."""
     setting = _setting(fix, value, applied, files)
     if isinstance(setting, PatchPart):
         return [setting]
@@ -163,8 +163,8 @@ def locate_edits(
 def _setting(
     fix: EditedFix, value: Any, applied: Sequence[Applied], files: SourceFiles
 ) -> PatchPart | LeftToUser | None:
-    """A setting of the trainer under which a fix took effect; None where there is no trainer, or it
-    has no such setting."""
+    """The setting of the trainer under which a fix took effect; None without a trainer or such a
+    setting."""
     cast = next((one for one in applied if one.dtype), None)
     values = fix.trainer_setting(cast.dtype if cast else value, cast.device if cast else None)
     for at in (files.sites("forward") if cast else places(applied)) if values else ():
@@ -202,8 +202,8 @@ def by_arguments(
 
 
 def _moves(source: Source, statement: ast.stmt, move: ast.Call) -> list[ast.Call]:
-    """A move to the device, the others in its statement, as of a tuple, and those beside it: inputs
-    and targets go there in turn."""
+    """A move to the device, others in the same statement, as in a tuple, and in adjacent ones:
+    inputs and targets move in turn."""
 
     def described(call: ast.Call) -> list[str]:
         return [calls.callee(call), *map(ast.dump, (*call.args, *call.keywords))]
@@ -228,7 +228,7 @@ def at_the_top(
     files: SourceFiles,
     before_torch: bool = False,
 ) -> FoundEdits:
-    """Switches of torch, in the file where the program begins."""
+    """Switches of torch, in the file where the program starts."""
     own = next((one.overrides for one in applied if one.overrides), None)
     if own is not None:
         yield LeftToUser(own.file, "the program sets it differently itself")
@@ -275,7 +275,7 @@ def rewritten(
     files: SourceFiles,
     write: Callable[[Source, int], list[Change]],
 ) -> FoundEdits:
-    """The statements on some lines, written anew."""
+    """The statements on these lines, rewritten."""
     for at in places:
         try:
             changes = tuple(write(files.source(at.file), at.line))

@@ -1,4 +1,4 @@
-"""Which variable a model is called by, and the statement after which it is made."""
+"""Finds a model's variable and the statement that makes it."""
 
 import ast
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from stepscope.fixes.edit.calls import callee, calls_in
 from stepscope.fixes.edit.source import PatchError, Source, statement_head
 
-_DEEPEST = 4  # functions a model is handed through
+_DEEPEST = 4  # functions a model is passed through
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -20,7 +20,7 @@ class ModelVariable:
 
 
 def model_called(source: Source, line: int, kind: str) -> ModelVariable:
-    """The model of class `kind` that a line calls. Raises PatchError where that is not clear."""
+    """The model of class `kind` that a line calls. Raises PatchError if it is ambiguous."""
     statement = source.statement(line)
     if statement is None:
         raise PatchError("nothing is called there")
@@ -40,7 +40,7 @@ def model_called(source: Source, line: int, kind: str) -> ModelVariable:
 
 
 def _made(source: Source, name: str, used: ast.stmt, depth: int) -> ModelVariable | None:
-    """Where what a name stands for in a statement was made."""
+    """Where the value of a name in a statement was made."""
     scope = source.scope(used)
     if name.startswith("self.") and name.count(".") == 1:
         while not isinstance(scope, ast.ClassDef | ast.Module):
@@ -64,7 +64,7 @@ def _made(source: Source, name: str, used: ast.stmt, depth: int) -> ModelVariabl
 
 
 def _handed(source: Source, function: _Function, name: str, depth: int) -> ModelVariable | None:
-    """The variable that a function's callers hand over as its parameter."""
+    """The variable that a function's callers pass as its parameter."""
     if not depth:
         return None
     names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
@@ -107,6 +107,6 @@ def _last(
 
 
 def _makes(made: ast.stmt, kind: str) -> bool:
-    """Whether a statement calls a class by name, or a function that is called like it."""
+    """Whether a statement calls a class by name, or a function named like it."""
     wanted = kind.rpartition(".")[2].lower()
     return any(wanted in callee(call).lower().replace("_", "") for call in calls_in(made))

@@ -1,4 +1,4 @@
-"""A file of the user's, read so that it can be changed in places and stays as it is elsewhere."""
+"""A user's file, editable in places without changing the rest."""
 
 import ast
 import copy
@@ -18,7 +18,8 @@ class PatchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Characters `start` to `end` of a file become `text`; of several at one place, by `order`."""
+    """Characters `start` to `end` of a file become `text`; several at one place are sorted by
+    `order`."""
 
     start: int
     end: int
@@ -27,7 +28,7 @@ class Change:
 
 
 class Source:
-    """One file: its text and tree, and where in the text things stand."""
+    """One file: its text and tree, and the position of nodes in the text."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -45,7 +46,7 @@ class Source:
         return "\r\n" if "\r\n" in self.text else "\n"
 
     def line(self, number: int) -> str:
-        """A line's text, counted from 1, without its end."""
+        """A line's text without its line end, counted from 1."""
         return self._lines[number - 1].removesuffix("\r")
 
     def indent(self, number: int) -> str:
@@ -53,7 +54,7 @@ class Source:
         return line[: len(line) - len(line.lstrip())]
 
     def begins(self, number: int) -> int:
-        """Where a line begins; for the one after the last, where the file ends."""
+        """The offset of a line's start; for the line after the last, the file's end."""
         return min(self._starts[number - 1], len(self.text))
 
     def start(self, node: ast.expr | ast.stmt | ast.keyword) -> int:
@@ -63,12 +64,12 @@ class Source:
         return self._offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
 
     def _offset(self, line: int, column: int) -> int:
-        """Of a place as the tree gives it: columns count bytes there."""
+        """The offset of a position from the tree, whose columns count bytes."""
         text = self._lines[line - 1].encode()[:column].decode()
         return self._starts[line - 1] + len(text)
 
     def statement(self, line: int) -> ast.stmt | None:
-        """The innermost statement that a line belongs to, by its head where it has a body."""
+        """The innermost statement that a line belongs to, by its head if it has a body."""
         found = [
             node
             for node in ast.walk(self.tree)
@@ -83,7 +84,7 @@ class Source:
                 return node
 
     def stands_alone(self, node: ast.stmt) -> bool:
-        """Whether nothing else stands on a statement's lines."""
+        """Whether a statement has its lines to itself."""
         last = node.end_lineno or node.lineno
         before = self.text[self.begins(node.lineno) : self.start(node)]
         after = self.text[self.end(node) : self.begins(last + 1)].strip()

@@ -1,4 +1,4 @@
-"""Processors: how many this process may use, and which sit next to its GPU, from /proc and /sys
+"""CPUs: how many this process may use, and which are local to its GPU, from /proc and /sys
 alone."""
 
 import math
@@ -14,12 +14,12 @@ _TOPOLOGY = Path("/sys/devices/system/cpu")
 
 
 def allowed_cpus() -> int:
-    """Processors, hyper-threads included, within affinity and the container's share of time."""
+    """CPUs, including hyper-threads, within affinity and the container's quota."""
     return max(1, min(len(_numbers()), _share()))
 
 
 def allowed_cores(topology: Path = _TOPOLOGY) -> int:
-    """The same without hyper-threads, where the kernel tells them apart."""
+    """The same without hyper-threads, if the kernel distinguishes them."""
     files = {n: topology / f"cpu{n}/topology/thread_siblings_list" for n in _numbers()}
     cores = {_read(file).strip() or str(number) for number, file in files.items()}
     return max(1, min(len(cores), _share()))
@@ -46,8 +46,8 @@ def numa_nodes(root: Path = Path("/")) -> dict[int, set[int]]:
 
 
 def gpu_numa_node(environ: Mapping[str, str], root: Path = Path("/")) -> int | None:
-    """The NUMA node of the GPU this process will use first; None where it is not known. Under
-    torchrun that is the one numbered LOCAL_RANK."""
+    """The NUMA node of the first GPU this process will use (under torchrun, number LOCAL_RANK);
+    None if unknown."""
     folders = sorted((root / "proc/driver/nvidia/gpus").glob("*:*"))
     found = [re.search(r"GPU UUID:\s*(\S+)", _read(one / "information")) for one in folders]
     uuids = [one[1] if one else None for one in found]
@@ -65,7 +65,7 @@ def gpu_numa_node(environ: Mapping[str, str], root: Path = Path("/")) -> int | N
 
 
 def move_threads(cpus: set[int]) -> None:
-    """Have every thread of this process run on these processors; later ones inherit that."""
+    """Bind every thread of this process to these CPUs; later threads inherit it."""
     for thread in os.listdir("/proc/self/task"):
         try:
             os.sched_setaffinity(int(thread), cpus)

@@ -1,5 +1,5 @@
-"""What a dataset's code refers to, read from its bytecode without running it, and what is known of
-the libraries it uses: what draws random numbers, what adds up, what is safe."""
+"""What a dataset's code refers to, read from its bytecode without running it, and facts about the
+libraries it uses: what draws random numbers, what sums, what is safe."""
 
 import dis
 import inspect
@@ -57,7 +57,7 @@ _TRUSTED_THINGS: Final = word_set(
     " DataCollatorForTokenClassification DataCollatorWithFlattening RemoveColumnsCollator"
 )
 HANDLES: Final = word_set("h5py sqlite3 lmdb zipfile tarfile netCDF4")
-"""Libraries whose objects are something open."""
+"""Libraries whose objects are open files or connections."""
 
 
 def draws_in_torch(name: str) -> bool:
@@ -66,13 +66,13 @@ def draws_in_torch(name: str) -> bool:
 
 
 def module_of(thing: Any) -> str:
-    """The dotted module a class or function says it is from."""
+    """The dotted module of a class or function."""
     module = getattr(thing, "__module__", None)
     return module if isinstance(module, str) else ""
 
 
 def is_trusted(thing: Any) -> bool:
-    """Whether a class or function is of a library that draws only where its names say so."""
+    """Whether a class or function belongs to a library that draws only where names say so."""
     module = module_of(thing)
     if module.split(".")[0] in _TRUSTED or module.startswith(_TRUSTED_PARTS):
         return True
@@ -91,9 +91,9 @@ class CodeReferences:
     chains: list[tuple[list[Any], str, int]] = field(default_factory=list)
     """Objects along a dotted name that starts at a global, that name as written, and its line."""
     names: dict[str, int] = field(default_factory=dict)
-    """Attributes of things that are only known when it runs, with a line."""
+    """Attributes of things known only at run time, with a line."""
     calls: set[str] = field(default_factory=set)
-    """Those of them that are called right there."""
+    """Those of them that are called directly."""
     products: int = 0
     """The line of a matrix product written as `@`; 0: none."""
     strings: set[str] = field(default_factory=set)
@@ -155,7 +155,7 @@ def read_code(code: CodeType, scope: Callable[[str], Any]) -> CodeReferences:
 
 
 def member(owner: Any, name: str) -> Any:
-    """A module's or class's member, without running anything; ABSENT elsewhere."""
+    """A module's or class's member, without running code; else ABSENT."""
     if isinstance(owner, ModuleType):
         value = vars(owner).get(name, ABSENT)
         return sys.modules.get(f"{owner.__name__}.{name}", ABSENT) if value is ABSENT else value
@@ -175,19 +175,19 @@ class Scope:
         self._builtins = vars(builtins) if isinstance(builtins, ModuleType) else builtins
 
     def __call__(self, name: str) -> Any:
-        """What a name stands for just now; ABSENT where nothing."""
+        """A name's current value, or ABSENT."""
         holder = self.holder(name)
         return self._builtins.get(name, ABSENT) if holder is None else held_at(holder, name)
 
     def holder(self, name: str) -> Any:
-        """The cell or dictionary that has a name; None for Python's own and unknown ones."""
+        """The cell or dictionary that holds a name; None for builtins and unknown names."""
         if name in self._cells:
             return self._cells[name]
         return self.globals if name in self.globals else None
 
 
 def held_at(holder: Any, name: str) -> Any:
-    """What a cell, a dictionary, a module, a class or an object has under a name just now."""
+    """The current value of a name in a cell, dictionary, module, class or object."""
     if isinstance(holder, CellType):
         try:
             return holder.cell_contents

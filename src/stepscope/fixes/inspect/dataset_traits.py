@@ -1,8 +1,8 @@
-"""What can be told of a dataset, collate function or sampler without running it: whether it draws
-random numbers, keeps state, holds CUDA tensors or open files.
+"""What can be known about a dataset, collate function or sampler without running it: whether it
+draws random numbers, keeps state, holds CUDA tensors or open files.
 
-Calls on things known only at run time are followed by name: any object met whose class has a
-method of that name is taken to be meant. So more code is looked at than will run, never less.
+Calls on things known only at run time are resolved by name to every object seen whose class has
+such a method. So more code is inspected than will run, never less.
 """
 
 import io
@@ -40,8 +40,8 @@ from stepscope.record.fix import SourceLine, Trait, TraitKind
 
 
 def dataset_traits(*things: Any, put_back: type | None = None) -> DatasetTraits:
-    """Look through things and all they hold and call. Setting attributes of objects of the class
-    `put_back` is no change: whoever asks puts them back."""
+    """Inspect things and all they hold and call. Setting attributes of objects of class `put_back`
+    is not a change: the caller restores them."""
     walker = _CodeWalker(put_back)
     walker.traits.roots += things
     try:
@@ -58,7 +58,7 @@ _FEW: Final = 64
 _MOST: Final = 20_000
 _MOST_CODE: Final = 3000
 _CALLED_SILENTLY: Final = ("__call__", "__getitem__", "__getitems__", "__iter__", "forward")
-_BUILDING: Final = ("__init__", "__new__", "__post_init__")  # what these set is new
+_BUILDING: Final = ("__init__", "__new__", "__post_init__")  # these set attributes of new objects
 _CONTAINERS: Final = (list, dict, set, deque, bytearray)
 _EFFECTS: Final = (print, open, input)
 _SHOWN_FILES: Final = 64
@@ -70,7 +70,7 @@ _NOT_CALLED: Final = word_set(
 
 
 class _CodeWalker:
-    """Goes through objects, what they hold, and the code of their classes."""
+    """Walks objects, what they hold, and the code of their classes."""
 
     def __init__(self, put_back: type | None) -> None:
         self.traits = DatasetTraits()
@@ -88,7 +88,7 @@ class _CodeWalker:
     def note(
         self, kind: str, what: TraitKind, code: str | None = None, place: SourceLine | None = None
     ) -> None:
-        """Something was seen, `kind` being a field of the traits: the first of a kind stays."""
+        """Record a trait in the field `kind`; the first of a kind stays."""
         if getattr(self.traits, kind) is None:
             setattr(self.traits, kind, Trait(what, code, place))
 
@@ -123,7 +123,7 @@ class _CodeWalker:
             self._instance(thing, kind)
 
     def _all(self, things: Iterable[Any]) -> None:
-        """The first of many are taken to be like the rest."""
+        """Visit the first of many, assuming the rest are alike."""
         for thing in islice(iter(things), _FEW):
             self.visit(thing)
 
@@ -134,7 +134,7 @@ class _CodeWalker:
             self.refer(function, name, place)
 
     def _known(self, thing: Any, kind: type) -> bool:
-        """Things of which it is known what they are: nothing in them needs to be looked at."""
+        """Whether a thing is of a known kind that needs no inspection."""
         module = module_of(kind)
         top = module.split(".")[0]
         library = top.lstrip("_") if top.lstrip("_") in HANDLES else None
@@ -185,7 +185,7 @@ class _CodeWalker:
                 self.visit(getattr(thing, name, None))
 
     def finish(self) -> None:
-        """Follow calls until no more code comes to light."""
+        """Follow calls until no new code turns up."""
         seen: set[tuple[type, str]] = set()
         while True:
             new = [
@@ -210,7 +210,7 @@ class _CodeWalker:
                 self.traits.keeps = self.traits.keeps or trait
 
     def _is_container(self, text: str) -> bool:
-        """Whether what code calls `self.items` is a container; of other names that is assumed."""
+        """Whether `self.items` in code is a container; assumed for other names."""
         owner, _, name = text.partition(".")
         if owner != "self" or "." in name:
             return True
@@ -224,7 +224,7 @@ class _CodeWalker:
         )
 
     def adopt(self, cls: type) -> None:
-        """Instances of a class are there: its methods may be called."""
+        """Instances of a class exist, so its methods may be called."""
         for base in cls.__mro__:
             if base is not object and not is_trusted(base) and base not in self._classes:
                 self._classes.setdefault(base)
@@ -262,7 +262,7 @@ class _CodeWalker:
             self.visit(thing, text, place)
 
     def function(self, function: Any, cls: type | None = None) -> None:
-        """A Python function may be called, and what it wraps; `cls` has it as a method."""
+        """A Python function, and what it wraps, may be called; `cls` has it as a method."""
         layer: Any = function
         while layer is not None:
             if isinstance(layer, FunctionType):
@@ -295,7 +295,7 @@ class _CodeWalker:
             if users:
                 self._named(chain, text, place, scope)
             for thing in chain:
-                if thing is not ABSENT or users:  # a library's own optional imports are its affair
+                if thing is not ABSENT or users:  # a library's optional imports do not matter
                     self.refer(thing, text, place)
         for name, line in reading.names.items():
             place = SourceLine(file, line)
@@ -318,7 +318,7 @@ class _CodeWalker:
             self._code(inner, scope, cls)
 
     def _named(self, chain: list[Any], text: str, place: SourceLine, scope: Scope) -> None:
-        """Things outside that code names: what they hold may decide what samples are."""
+        """Outside things that code names: their content may determine samples."""
         names = text.split(".")[: len(chain)]
         holders = [scope.holder(names[0]), *chain]
         for holder, name, thing in zip(holders, names, chain, strict=False):

@@ -1,5 +1,5 @@
-"""What fixes remember of DataLoaders: where each was made, whether epochs end early, whether its
-sampler may be read ahead; and the end of workers that are kept."""
+"""What fixes record about DataLoaders: where each was made, whether epochs end early, whether its
+sampler may be read ahead; and the shutdown of persistent workers."""
 
 import atexit
 import os
@@ -15,18 +15,18 @@ from stepscope.record.fix import DataChange, SourceLine, Trait, TraitKind, Varia
 
 
 class LoaderRecords:
-    """Facts about the loaders a fix has to do with. Nothing is put on the loaders themselves."""
+    """Facts about the loaders a fix deals with. Nothing is stored on the loaders themselves."""
 
     def __init__(self, context: FixContext) -> None:
         self.context = context
         self.chosen: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-        """Loaders the fix changes, and what it decided for each."""
+        """Loaders the fix changes, with its decision for each."""
         self._places: WeakKeyDictionary[Any, SourceLine | None] = WeakKeyDictionary()
         self._epochs: WeakKeyDictionary[Any, list[bool]] = WeakKeyDictionary()
         self._iterators: WeakKeyDictionary[Any, list[bool]] = WeakKeyDictionary()
 
     def watch(self, decide: Callable[[dict[str, Any]], Any]) -> None:
-        """`decide(arguments)` may change what a loader is made with; None: it is not chosen."""
+        """`decide(arguments)` may change a loader's arguments; None: leave it alone."""
         decided: list[Any] = []
 
         def made(call: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
@@ -40,13 +40,13 @@ class LoaderRecords:
         self.context.seams.loader_made(lambda arguments: decided.append(decide(arguments)))
 
     def remade(self, arguments: dict[str, Any]) -> Any:
-        """What was decided for a chosen loader of the same dataset; None: there is none. Frameworks
-        make a loader of their own from the program's, arguments and all."""
+        """The decision for a chosen loader of the same dataset, or None. Frameworks rebuild the
+        program's loader with the same arguments."""
         dataset = arguments.get("dataset")
         return next((kept for one, kept in self.chosen.items() if one.dataset is dataset), None)
 
     def place(self, loader: Any) -> SourceLine | None:
-        """The line that made a loader; None where that was not seen."""
+        """The line that made a loader; None: not seen."""
         return self._places.get(loader)
 
     def began(self, loader: Any, iterator: Any) -> bool:
@@ -56,7 +56,7 @@ class LoaderRecords:
         return before == [False]
 
     def ended(self, iterator: Any) -> None:
-        """An iterator has come to its end."""
+        """An iterator is exhausted."""
         if iterator in self._iterators:
             self._iterators[iterator][0] = True
 
@@ -65,21 +65,21 @@ _AT_ONCE: Final = word_set(
     "SequentialSampler RandomSampler SubsetRandomSampler WeightedRandomSampler DistributedSampler"
     " SeedableRandomSampler _InfiniteConstantSampler"
 )
-"""They draw from the program's generator before their first index only, if at all."""
+"""Samplers that draw from the program's generator, if at all, only before their first index."""
 _LAZY: Final = "SubsetRandomSampler"  # which reads its indices as it goes
 _AROUND: Final = {"BatchSampler": "sampler", "BatchSamplerShard": "batch_sampler"}
 _LIBRARIES: Final = ("torch.", "accelerate.")
 
 
 def index_sampler(sampler: Any) -> Any:
-    """The sampler that chooses single indices, inside those that put them into batches."""
+    """The sampler that chooses single indices, inside batch samplers."""
     while (inner := _AROUND.get(type(sampler).__name__)) and _from_library(sampler):
         sampler = getattr(sampler, inner)
     return sampler
 
 
 def sampler_draw_change(sampler: Any) -> Variation | None:
-    """What reading a sampler ahead may change; None where it cannot change random draws."""
+    """What reading a sampler ahead may change; None if it cannot change random draws."""
     sampler = index_sampler(sampler)
     if _from_library(sampler) and type(sampler).__name__ in _AT_ONCE:
         shared = getattr(sampler, "generator", None) is torch.default_generator
@@ -94,17 +94,17 @@ def sampler_draw_change(sampler: Any) -> Variation | None:
 
 
 def chooses_at_once(sampler: Any) -> bool:
-    """Whether nothing the program changes in the middle of an epoch concerns a sampler."""
+    """Whether changes by the program during an epoch cannot affect a sampler."""
     name = type(sampler).__name__
     return _from_library(sampler) and name in _AT_ONCE and name != _LAZY
 
 
 OTHER_SHUFFLES: Final = Variation(DataChange.SHUFFLES, because=Trait(TraitKind.EPOCH_LEFT_EARLY))
-"""Of a loader whose generator was read ahead when the loop left an epoch."""
+"""The variation of a loader whose generator was read ahead when the loop left an epoch."""
 
 
 def has_own_generator(sampler: Any) -> bool:
-    """Whether it draws from a generator that goes on from epoch to epoch."""
+    """Whether it draws from a generator that carries over between epochs."""
     sampler = index_sampler(sampler)
     own = getattr(sampler, "generator", None) is not None
     return own and type(sampler).__name__ != "SeedableRandomSampler"
@@ -118,8 +118,8 @@ _told: Final[WeakSet[Any]] = WeakSet()
 
 
 def shut_down_at_exit(iterator: Any) -> None:
-    """Torch before 2.13 waits five seconds for each kept worker at the program's end where batches
-    are pinned too, and tells none of them. What is registered last is called first."""
+    """Torch before 2.13 waits five seconds for each persistent worker at the program's end if
+    batches are pinned, without signalling them. The last registered exit handler runs first."""
     if iterator in _told or not hasattr(iterator, "_shutdown_workers"):
         return
     _told.add(iterator)

@@ -1,6 +1,6 @@
-"""The weights of a model that convolve, and flags of torch's own optimizers. A flag is decided when
-an optimizer steps, not when it is made: then its parameters lie where they will stay, and their
-gradients can be looked at."""
+"""A model's convolution weights, and flags of torch's own optimizers. A flag is decided when an
+optimizer first steps, not when it is made: by then its parameters are in place and have
+gradients."""
 
 import random
 import sys
@@ -20,16 +20,15 @@ DIFFERENTIABLE = Reason("differentiable", "{subject}: differentiable=True rules 
 
 
 def convolution_weights(module: Any) -> list[Any]:
-    """The weights of every layer that convolves, each once. Those that are computed from others
-    (weight or spectral norm) and those that have no shape yet are left out: looking at them would
-    change them."""
+    """The weights of all convolution layers, each once. Computed ones (weight or spectral norm) and
+    ones without a shape yet are left out: accessing them would change them."""
     layers = [one for one in module.modules() if isinstance(one, torch.nn.modules.conv._ConvNd)]
     weights = {id(weight): weight for one in layers for weight in [one._parameters.get("weight")]}
     return [w for w in weights.values() if w is not None and not torch.nn.parameter.is_lazy(w)]
 
 
 class StateSnapshot:
-    """A model's buffers and every random state at some moment."""
+    """A snapshot of a model's buffers and all random states."""
 
     def __init__(self, module: Any) -> None:
         is_lazy = torch.nn.parameter.is_lazy
@@ -42,7 +41,7 @@ class StateSnapshot:
 
     def restore(self) -> None:
         for buffer, kept in self._buffers:
-            buffer.data.copy_(kept)  # unseen by autograd, which may have kept it for a backward
+            buffer.data.copy_(kept)  # unseen by autograd, which may have saved it for backward
         torch.set_rng_state(self._torch)
         random.setstate(self._python)
         for device, state in self._cuda.items():
@@ -55,8 +54,8 @@ Decide = Callable[[Any, dict[str, Any]], NotApplied | None]
 
 
 def switch_optimizer_flag(flag: str, context: FixContext, decide: Decide) -> None:
-    """Set `flag` of every parameter group that `decide(optimizer, group)` has no reason against. A
-    group whose flag the program has set itself is left alone, which is said."""
+    """Set `flag` in every parameter group unless `decide(optimizer, group)` gives a reason against
+    it. A group whose flag the program set is left alone and reported."""
     made_at: WeakKeyDictionary[Any, SourceLine | None] = WeakKeyDictionary()
     kept: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()
     seen: WeakSet[Any] = WeakSet()
@@ -86,13 +85,13 @@ def switch_optimizer_flag(flag: str, context: FixContext, decide: Decide) -> Non
 
 
 def torch_optimizer_name(optimizer: Any) -> str | None:
-    """The class of torch.optim whose `step` an optimizer runs; None if that is another's."""
+    """The torch.optim class whose `step` an optimizer runs; None for foreign steps."""
     cls = next(base for base in type(optimizer).__mro__ if "step" in vars(base))
     return cls.__name__ if cls.__module__.startswith("torch.optim.") else None
 
 
 def _flag_conflict(flag: str, optimizer: Any, group: dict[str, Any]) -> NotApplied | None:
-    """Why a group's flag is not ours to set, whatever the parameters."""
+    """Why a group's flag must not be set, whatever its parameters."""
     if torch_optimizer_name(optimizer) is None:
         return NotApplied(NOT_TORCHS_STEP)
     if flag not in group:

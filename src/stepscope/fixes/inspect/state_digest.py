@@ -1,9 +1,9 @@
-"""What the state that samples depend on is just now, in a form that can be compared.
+"""The current state that samples depend on, in comparable form.
 
 Everything reachable is digested within a budget: plain values by value, tensors by their version
 and content, arrays and shared values by content, containers item by item, objects of the program's
 and of torch attribute by attribute, files that are named by size and time. Objects of other
-libraries count by identity and plain attributes only: they may fill caches of their own.
+libraries count only by identity and plain attributes: they may fill their own caches.
 """
 
 import array
@@ -34,7 +34,7 @@ Key = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class StateSlot:
-    """A name that code uses, and what has it."""
+    """A name that code uses, and its owner."""
 
     holder: Any
     name: str
@@ -45,7 +45,7 @@ class StateSlot:
 
 @dataclass(slots=True)
 class Budget:
-    """How much may be looked at for one digest."""
+    """How much one digest may inspect."""
 
     items: int
     bytes: int
@@ -60,7 +60,7 @@ _OUTGROWN: Final = "outgrown"
 _PATH: Final = re.compile(r"[^\0\n]*(/|\.\w{1,6}$)")
 _DEEP: Final = 12
 _SMALL: Final = 64
-_AT_ONCE: Final = 16  # plain items take as long together as one that is looked into
+_AT_ONCE: Final = 16  # plain items cost as much as one that is inspected
 _FIXED: Final = frozenset((type(None), bool, int, float, complex, str, bytes, range, slice))
 _LIKE_OURS: Final = ("torch", "torchvision")
 _OUTSIDE: Final = (FunctionType, BuiltinFunctionType, ModuleType, type)
@@ -83,7 +83,7 @@ class StateDigest:
         self.texts: dict[Key, str] = {}
         self.places: dict[Key, SourceLine | None] = {}
         self.exceeded: Key | None = None
-        """Where the budget ended; None: it was enough."""
+        """Where the budget ran out; None: it sufficed."""
         self._left, self._for_memos = replace(budget), replace(budget)
         self._looks_at_files = bool(budget.files)
         self._memos, self._in_memo = memos, False
@@ -110,7 +110,7 @@ class StateDigest:
 
     @contextmanager
     def _memo(self) -> Iterator[None]:
-        """A memo has a budget of its own, so that what it takes is missing nowhere else."""
+        """Memos have a separate budget, so that they do not use up the main one."""
         before, self._left, self._in_memo = self._left, self._for_memos, True
         yield
         self._left, self._in_memo = before, False
@@ -157,7 +157,7 @@ class StateDigest:
         return self._whole(value, kind, depth)
 
     def _whole(self, value: Any, kind: type, depth: int) -> Any:
-        """Things that consist of others; each is entered once."""
+        """Compound things; each is entered once."""
         self._seen.add(self._identity(value))
         if isinstance(value, MethodType):
             return self._token(value.__self__, depth + 1), id(value.__func__)
@@ -178,7 +178,7 @@ class StateDigest:
         return kind, repr(value) if kind in (float, complex) else value, found
 
     def _file(self, path: str) -> Any:
-        """Size and time of what is at a path; of a folder, those of what lies in it."""
+        """Size and time of a path; for a folder, those of its entries."""
         if not self._looks_at_files or not is_path(path) or not self._spend(files=1):
             return None
         try:
@@ -201,7 +201,7 @@ class StateDigest:
         return hash(tuple(sorted((name, one.st_mtime_ns, one.st_size) for name, one in stats)))
 
     def _tensor(self, tensor: Any) -> Any:
-        """By content where that is cheap, else by the number of changes that torch counted."""
+        """By content if that is cheap, else by torch's count of changes."""
         size = tensor.numel() * tensor.element_size()
         plain = tensor.device.type == "cpu" and tensor.layout == torch.strided
         if not plain or tensor.is_quantized or size > self._left.bytes:
@@ -249,7 +249,7 @@ class StateDigest:
         return [self._token(item, depth + 1) for item in items]
 
     def _outgrows(self, count: int) -> bool:
-        """Whether so many items are too many even to be told apart by identity."""
+        """Whether there are too many items even to compare by identity."""
         return count // _AT_ONCE > self._left.items
 
     def _too_many(self, value: Any) -> Any:
@@ -257,7 +257,7 @@ class StateDigest:
         return self._identity(value), len(value)
 
     def _many(self, items: list[Any]) -> Any:
-        """Many items that cannot change themselves, by their identity; None: they can."""
+        """Many immutable items, by identity; None: they are mutable."""
         kinds = set(map(type, items))
         inner: list[Any] = list(chain.from_iterable(items)) if kinds == {tuple} else []
         if not (kinds <= _FIXED or (inner and set(map(type, inner)) <= _FIXED)):
@@ -268,14 +268,14 @@ class StateDigest:
         return len(items), hash(tuple(map(id, items))), self._files(inner or items)
 
     def _files(self, items: list[Any]) -> int:
-        """Files of many paths; none where the first of them are no files."""
+        """Files of many paths; empty if the first ones are not files."""
         texts = [each for each in items if type(each) is str] if self._looks_at_files else []
         if not any(map(self._file, texts[:_SMALL])):
             return 0
         return hash(tuple(map(self._file, texts)))
 
     def _code(self, value: Any, depth: int) -> Any:
-        """Functions with what they close over; their globals are named things of their own."""
+        """Functions with their closures; their globals are tracked by name."""
         known = self._identity(value)
         if not isinstance(value, FunctionType) or id(value) in self._seen or not value.__closure__:
             return known
@@ -309,7 +309,7 @@ def difference(old: StateDigest, new: StateDigest, memos: Set[str]) -> Key | Non
 
 
 def _grown(before: Any, after: Any) -> bool:
-    """Whether a memo still has all it had; an entry that was None may have been filled."""
+    """Whether a memo still has all its entries; one that was None may be filled now."""
     if before == after or before in (ABSENT, _EMPTY) or _OUTGROWN in (before, after):
         return True
     if isinstance(before, dict) and isinstance(after, dict):

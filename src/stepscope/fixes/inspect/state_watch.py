@@ -20,8 +20,8 @@ from stepscope.record.fix import DataChange, Trait, TraitKind, Variation
 
 
 class StateWatch:
-    """Compares what some things hold, and what their code names, with an earlier time. `without`
-    is something they hold that is of no interest."""
+    """Compares what things hold, and what their code names, with an earlier time, ignoring
+    `without`."""
 
     def __init__(self, traits: DatasetTraits, without: Any = None) -> None:
         self._traits, self._without = traits, without
@@ -30,16 +30,16 @@ class StateWatch:
 
     @property
     def unwatched(self) -> Trait | None:
-        """What is too large, or too strange, to be watched; None: nothing is."""
+        """What is too large or unusual to watch, or None."""
         return self._beyond(self._each_epoch)
 
     @property
     def unwatched_each_batch(self) -> Trait | None:
-        """The same of what is looked at with each batch."""
+        """The same for checks between batches."""
         return self._beyond(self._each_batch)
 
     def changed(self, *, whole: bool = False) -> Trait | None:
-        """What differs by now; None: nothing seen. `whole`: looked at as once in an epoch."""
+        """What has changed, or None. `whole`: check as once per epoch."""
         old = self._each_epoch if whole else self._each_batch
         new = self._digest(EACH_EPOCH if whole else EACH_BATCH)
         if isinstance(old, Trait) or isinstance(new, Trait):
@@ -51,13 +51,13 @@ class StateWatch:
         return Trait(TraitKind.CHANGES, new.texts.get(key) or old.texts[key], place)
 
     def renew(self, *, whole: bool = False) -> None:
-        """What is there now is what later times are compared with."""
+        """Take the current state as the one to compare with."""
         self._each_batch = self._digest(EACH_BATCH)
         if whole:
             self._each_epoch = self._digest(EACH_EPOCH)
 
     def _digest(self, budget: Budget) -> StateDigest | Trait:
-        """A trait says why there is none."""
+        """A digest, or the trait that prevents it."""
         traits = self._traits
         try:
             slots, memos = traits.slots.values(), traits.memos
@@ -73,7 +73,7 @@ class StateWatch:
 
 
 def may_change(trait: Trait | None) -> Variation | None:
-    """That samples may be others because of something seen to change, or not to be seen."""
+    """The variation if something changes, or cannot be watched."""
     return None if trait is None else Variation(DataChange.SAMPLES, False, trait)
 
 
@@ -81,7 +81,7 @@ _MOST_TEXT: Final = 256
 
 
 class WorkerReports:
-    """What forked workers see change in their own copies, by a line of shared memory."""
+    """Changes that forked workers see in their own copies, reported through shared memory."""
 
     def __init__(self, context: FixContext) -> None:
         self._watched: dict[int, tuple[Any, StateWatch, mmap.mmap]] = {}
@@ -90,13 +90,13 @@ class WorkerReports:
             self._replace(context, fetcher, fetcher.fetch)
 
     def watch(self, dataset: Any, watch: StateWatch) -> None:
-        """To be called before workers are forked: they compare with what is there now."""
+        """Must be called before workers are forked: they compare with the current state."""
         _, _, line = self._watched.get(id(dataset), (None, None, mmap.mmap(-1, _MOST_TEXT)))
         line[:] = bytes(_MOST_TEXT)
         self._watched[id(dataset)] = dataset, watch, line
 
     def seen(self, dataset: Any) -> Trait | None:
-        """What a worker saw change; None: nothing so far."""
+        """What a worker saw change, or None."""
         known = self._watched.get(id(dataset))
         text = known[2][:].rstrip(b"\0") if known else b""
         return Trait(TraitKind.CHANGES, text.decode(errors="ignore")) if text else None
@@ -118,7 +118,7 @@ class WorkerReports:
 
 
 class BetweenBatches:
-    """Whether the program changes, between two batches, what later ones are made from."""
+    """Detects whether the program changes, between two batches, what later ones are made from."""
 
     def __init__(self, traits: DatasetTraits, without: Any = None) -> None:
         self._watch = StateWatch(traits, without)
@@ -130,18 +130,18 @@ class BetweenBatches:
         self._first = False
 
     def changed(self) -> Trait | None:
-        """The next is asked for: what the program changed since."""
+        """The next batch is requested: what the program changed since."""
         return None if self._first else self._watch.changed()
 
     def ended(self) -> Trait | None:
-        """An epoch is over: what changed of that which is too large to look at with each batch."""
+        """An epoch is over: what changed among things too large to check at each batch."""
         if self._first or self._watch.unwatched_each_batch is None:
             return None
         return self._watch.changed(whole=True) or self._watch.unwatched
 
 
 def sampler_watch(loader: Any) -> BetweenBatches | None:
-    """Watches a sampler that is read ahead; None where it chooses all indices at once."""
+    """A watch for a sampler that is read ahead; None if it chooses all indices at once."""
     sampler = index_sampler(loader._index_sampler)
     if chooses_at_once(sampler):
         return None
@@ -149,5 +149,5 @@ def sampler_watch(loader: Any) -> BetweenBatches | None:
 
 
 def sampler_changes(trait: Trait | None) -> Variation | None:
-    """That other samples may come because the program changes the sampler."""
+    """The variation that the program may cause by changing the sampler."""
     return may_change(trait and Trait(TraitKind.SAMPLER_CHANGES, because=trait))

@@ -16,7 +16,7 @@ _DEEP: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Where a call of `Tensor.to` or `Tensor.cuda` puts a tensor, and as what."""
+    """The target device and dtype of a `Tensor.to` or `Tensor.cuda` call."""
 
     device: Any
     dtype: Any = None
@@ -24,8 +24,8 @@ class Move:
 
 
 def requested_move(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Move | None:
-    """What a call of the tensor method `name`, `to` or `cuda`, asks for. None where that is no move
-    off the CPU, or one of a kind that is better left alone."""
+    """What a call of the tensor method `name`, `to` or `cuda`, requests. None unless it is a plain
+    move off the CPU."""
     try:
         if name == "cuda":
             asked = args[0] if args else kwargs.get("device")
@@ -43,17 +43,17 @@ def requested_move(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
 
 
 def leaves_blocking_open(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Whether such a call leaves it open whether to wait for the copy."""
+    """Whether such a call does not specify `non_blocking`."""
     return "non_blocking" not in kwargs and not any(type(arg) is bool for arg in args)
 
 
 def tensor_version(tensor: Any) -> int | None:
-    """How often a tensor was changed in place; None where torch does not count."""
+    """How often a tensor was changed in place; None if torch does not count."""
     return None if tensor.is_inference() else int(tensor._version)
 
 
 def storage_key(tensor: Any) -> int | None:
-    """What tensors that share memory have in common; None for those without memory."""
+    """A key shared by tensors that share memory; None for tensors without memory."""
     try:
         return int(tensor.untyped_storage()._cdata)
     except (NotImplementedError, RuntimeError):
@@ -61,7 +61,7 @@ def storage_key(tensor: Any) -> int | None:
 
 
 def cpu_tensors(batch: Any) -> Iterator[tuple[NestedPath, Any]]:
-    """The tensors on the CPU in a batch, whatever it is made of, each with the way to it."""
+    """The CPU tensors in a batch of any structure, each with its path."""
     found = 0
     waiting: list[tuple[NestedPath, Any]] = [((), batch)]
     while waiting and found < _MOST:
@@ -83,7 +83,7 @@ def cpu_tensors(batch: Any) -> Iterator[tuple[NestedPath, Any]]:
 
 def map_tensors(value: Any, change: Callable[[Any], Any]) -> Any:
     """The same value with `change(tensor)` in place of every tensor in it: in tuples, lists, dicts
-    and dataclasses, however deep. A container none of whose tensors change stays itself."""
+    and dataclasses, however deep. A container without changed tensors is returned as is."""
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, tuple | list):

@@ -1,4 +1,4 @@
-"""What was seen of a dataset, collate function, sampler or block, and what follows from it."""
+"""Traits of a dataset, collate function, sampler or block, and their consequences."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,17 +10,17 @@ from stepscope.record.fix import DataChange, Trait, Variation
 
 @dataclass(slots=True)
 class DatasetTraits:
-    """The first thing seen of each kind; None where nothing of the kind was."""
+    """The first trait seen of each kind, or None."""
 
     draws: Trait | None = None
     """It draws random numbers."""
     unknown: Trait | None = None
-    """Something in it could not be looked through."""
+    """Something in it could not be inspected."""
     keeps: Trait | None = None
     """It changes itself from one sample to the next. A container it fills with what it computes
     from other things is a memo, a global it only adds to a log."""
     sums: Trait | None = None
-    """It adds up tensors, which rounds otherwise with another number of threads."""
+    """It sums tensors, which rounds differently with another number of threads."""
     cuda: Trait | None = None
     """It holds or makes things on the GPU, which forked processes cannot use."""
     handle: Trait | None = None
@@ -36,21 +36,21 @@ class DatasetTraits:
     caches: Trait | None = None
     """It calls something that remembers results where they cannot be seen."""
     generators: list[Any] = field(default_factory=list)
-    """Random generators it has to do with, other than those of modules."""
+    """Random generators it uses, other than those of modules."""
     roots: list[Any] = field(default_factory=list)
-    """What was looked through."""
+    """The objects inspected."""
     slots: dict[tuple[int, str], StateSlot] = field(default_factory=dict)
     """Globals, class attributes, variables of enclosing functions and defaults its code names."""
     memos: set[str] = field(default_factory=set)
     """Names of containers in which it keeps what it computed."""
 
     def shares(self, collate: Any) -> Trait | None:
-        """What remembers samples that the program may get and change; None: nothing does. What
-        torch's own collating makes is new."""
+        """What retains samples that the program may get and change, or None. Batches from torch's
+        own collating are new."""
         return None if collate is torch.utils.data.default_collate else self.caches
 
     def varies(self) -> Variation | None:
-        """What two processes, or two times, may give otherwise; None where samples are the same."""
+        """What may differ between two processes or two times; None if samples are the same."""
         if self.draws:
             return Variation(DataChange.DRAWS, because=self.draws)
         if self.unknown:

@@ -15,7 +15,7 @@ from stepscope.record.fix import SourceLine
 
 
 def user_location() -> SourceLine | None:
-    """The line of the nearest user's frame; None where there is none."""
+    """The line of the nearest user frame, or None."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if is_user_code(frame.f_code):
@@ -37,7 +37,7 @@ def raise_location(trace: TracebackType | None) -> tuple[SourceLine | None, str]
 
 
 def short_path(path: str) -> str:
-    """As the user would name a file: from the working directory, or by its name alone."""
+    """A file as the user would name it: relative to the working directory, or its name alone."""
     near = os.path.relpath(path) if os.path.isabs(path) else path
     return os.path.basename(path) if near.startswith("..") else near
 
@@ -48,9 +48,8 @@ _WRAPPERS = str(Path(PACKAGE_FOLDER) / "probe" / "points")
 
 
 def calling_frame(own: str) -> FrameType | None:
-    """The frame that made the present call, past the seams and points it came through. None where
-    stepscope itself made it: another fix, or the observer. `own` is the file of the fix that
-    asks."""
+    """The frame that made the current call, skipping seams and points. None if stepscope itself
+    made it: another fix, or the observer. `own` is the calling fix's file."""
     passed = (_WRAPPERS, __file__, own)
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(passed):
@@ -61,7 +60,7 @@ def calling_frame(own: str) -> FrameType | None:
 
 
 def user_calling_frame(own: str) -> FrameType | None:
-    """The same if it is the user's own code; None where a library or another fix calls."""
+    """The same if it is the user's code; None if a library or another fix calls."""
     frame = calling_frame(own)
     return frame if frame is not None and is_user_code(frame.f_code) else None
 
@@ -82,11 +81,11 @@ class SourceTree:
         """By the place of their closing bracket: no two share one."""
 
     def parent(self, node: ast.AST) -> ast.AST | None:
-        """What a node is a part of; None for the whole file."""
+        """A node's parent; None for the whole file."""
         return self._parents.get(node)
 
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Everything a node is a part of, the nearest first."""
+        """A node's ancestors, nearest first."""
         at = self.parent(node)
         while at is not None:
             yield at
@@ -95,7 +94,7 @@ class SourceTree:
 
 @cache
 def source_tree(file: str) -> SourceTree | None:
-    """A file's tree; None where there is no source, or none that can be read."""
+    """A file's tree; None without readable source."""
     try:
         return SourceTree("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError, RecursionError):
@@ -103,7 +102,7 @@ def source_tree(file: str) -> SourceTree | None:
 
 
 def call_under_way(frame: FrameType) -> tuple[ast.Call, SourceTree] | None:
-    """The call expression a frame is in the middle of; None where it cannot be told."""
+    """The call expression a frame is executing; None if unknown."""
     tree = source_tree(frame.f_code.co_filename)
     positions = islice(frame.f_code.co_positions(), frame.f_lasti // 2, None)
     _, end_line, _, end_column = next(positions, (None, None, None, None))
@@ -126,7 +125,7 @@ def uses_of_name(scope: ast.AST, name: str) -> list[ast.AST]:
 
 
 def _has_own(function: ast.AST, name: str) -> bool:
-    """Whether a nested function has a variable of its own of that name."""
+    """Whether a nested function has its own variable of that name."""
     inside = list(ast.walk(function))
     return not any(_is_shared(node, name) for node in inside) and any(
         (isinstance(node, ast.arg) and node.arg == name)

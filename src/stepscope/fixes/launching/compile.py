@@ -1,5 +1,5 @@
-"""Compile models with torch.compile: what it needs on a machine, whether a model can be given to
-it, and what its CUDA graph replays overwrite."""
+"""Compile models with torch.compile: what it needs on a machine, which models it can take, and what
+its CUDA graph replays overwrite."""
 
 import os
 import shutil
@@ -50,7 +50,7 @@ COMPILER_FAILED = Reason("compiler_failed", "torch.compile failed: {error}")
 
 
 def missing_tools(kind: str) -> Reason | None:
-    """Why code for a kind of device cannot be generated here; None if it can."""
+    """Why code for this device type cannot be generated here; None if it can."""
     if kind == "cuda":
         from torch.utils._triton import has_triton
 
@@ -84,7 +84,7 @@ def compile_in_place(module: Any, **options: Any) -> bool:
 
 
 def reason_not_compiled(module: Any) -> Reason | None:
-    """Why a model is not to be compiled; None if it is."""
+    """Why a model must not be compiled, or None."""
     if isinstance(module, torch.jit.ScriptModule):
         return TORCHSCRIPT
     if isinstance(module, torch.nn.DataParallel):
@@ -104,8 +104,8 @@ _SMALL = 16 << 20  # bytes of an output that is worth a copy
 
 
 def _guard_replays(context: FixContext, compiled: WeakSet[Any]) -> None:
-    """Say where a step begins, hand out copies of outputs, and put gradients that are still
-    needed, as where they are accumulated, into memory of their own."""
+    """Mark where steps begin, hand out copies of outputs, and move gradients that are still needed,
+    as in accumulation, to separate memory."""
     fresh = False  # whether an optimizer has stepped since the last call
     own: dict[int, int] = {}
 
@@ -133,9 +133,9 @@ def _guard_replays(context: FixContext, compiled: WeakSet[Any]) -> None:
 
 
 def _keep_gradients(module: Any, own: dict[int, int]) -> None:
-    """Gradients are all there or, as usual before a forward, none. `own` has where those lie that
-    were put aside: later ones are added to them. Many programs take them away only after the
-    forward, so this is done in every step, and all of them are copied at once."""
+    """Before a forward either all gradients exist or, as usual, none. `own` has the addresses of
+    saved ones, to which later ones are added. Many programs clear gradients only after the forward,
+    so this runs every step and copies all at once."""
     trained = (parameter for parameter in module.parameters() if parameter.requires_grad)
     first = next(trained, None)
     if first is None or first.grad is None:

@@ -1,4 +1,4 @@
-"""Take several batches together for each step of the optimizer."""
+"""Accumulate several batches for each optimizer step."""
 
 from typing import Any
 from weakref import WeakSet
@@ -10,7 +10,7 @@ from stepscope.fixes.lazy import changes, torch
 from stepscope.record.errors import UsageError
 from stepscope.record.fix import Applied, NotApplied, Reason, Target, TrainingChange
 
-_ADDING_SHARE = 0.15  # of an optimizer's step: adding a batch's gradients to those there are
+_ADDING_SHARE = 0.15  # of an optimizer's step: the cost of adding a batch's gradients
 GATHERED_STEPS = Target(
     "gathered_steps",
     "{object}, which steps{at} once in {after} batches; learning rate schedulers still advance"
@@ -26,18 +26,19 @@ LBFGS = Reason("lbfgs", "{object}{at}: LBFGS computes the loss several times in 
 
 
 class _Gathering:
-    """Where a program is in its present group of `size` batches, and what waits for its last."""
+    """A program's position in its current group of `size` batches, and what waits for the last
+    one."""
 
     def __init__(self, size: int, context: FixContext) -> None:
         self._size = size
         self._context = context
         self.optimizers: WeakSet[Any] = WeakSet()
-        """Those alive. With more than one, gradients of one would leak into steps of another."""
+        """Optimizers alive. With several, gradients of one would leak into steps of another."""
         self._done = 0
-        """Batches of the group whose gradients wait to be used."""
+        """Batches of the group with gradients not used yet."""
         self._off = False
         self._inside = False  # a reentrant checkpoint calls backward in backward
-        self._skipped = False  # whether the last step that a scaler was asked for was left out
+        self._skipped = False  # whether the scaler's last step was skipped
 
     def _misfit(self) -> Reason | None:
         """Why batches cannot be gathered; None if they can. May change only between groups."""
@@ -52,13 +53,13 @@ class _Gathering:
 
     @property
     def _gathering(self) -> bool:
-        """Whether the present batch is not the last of its group."""
+        """Whether the current batch is not the last of its group."""
         return self._misfit() is None and self._done + 1 < self._size
 
     def backward(
         self, call: Any, tensors: Any, grad_tensors: Any = None, *rest: Any, **kwargs: Any
     ) -> Any:
-        """Divide gradients by the size of a group, at their source: the loss itself stays."""
+        """Divide gradients by the group size at their source; the loss itself is unchanged."""
         groups = (group for optimizer in self.optimizers for group in optimizer.param_groups)
         parameters = (parameter for group in groups for parameter in group["params"])
         if self._done and all(parameter.grad is None for parameter in parameters):
@@ -74,10 +75,10 @@ class _Gathering:
             self._inside = False
 
     def stepped(self, call: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        """Let only the last step of a group happen; a closure is called all the same."""
+        """Run only the last step of a group; closures are always called."""
         reason = self._misfit()
         if reason is not None:
-            if reason is not CLEARS_GRADIENTS:  # which has been said
+            if reason is not CLEARS_GRADIENTS:  # already reported
                 name, place = type(optimizer).__name__, self._context.place()
                 self._context.not_applied(NotApplied(reason, object=name, place=place))
             return call(optimizer, *args, **kwargs)
@@ -108,22 +109,22 @@ class _Gathering:
             self._context.seams.left_out()
             return None
         result = call(scaler, optimizer, *args, **kwargs)
-        self._done = 0  # also where infinite gradients kept the optimizer from stepping
+        self._done = 0  # even if infinite gradients kept the optimizer from stepping
         return result
 
     def scaler_updated(self, call: Any, *args: Any, **kwargs: Any) -> Any:
         return None if self._skipped else call(*args, **kwargs)
 
     def at_the_end(self, call: Any, *args: Any, **kwargs: Any) -> Any:
-        """What waits for the last batch of a group."""
+        """Runs a call only at the last batch of a group."""
         return None if self._gathering else call(*args, **kwargs)
 
     def zeroed(self, call: Any, *args: Any, **kwargs: Any) -> Any:
-        """Keep gradients while a group is under way."""
+        """Keep gradients until the group is complete."""
         return None if self._done else call(*args, **kwargs)
 
     def clipped(self, call: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
-        """Clip gradients at the end of a group; their norm is told all the same."""
+        """Clip gradients at the end of a group; always return their norm."""
         if not self._gathering:
             return call(parameters, *args, **kwargs)
         norm_type = args[1] if len(args) > 1 else kwargs.get("norm_type", 2.0)
@@ -135,9 +136,9 @@ class _Gathering:
 class Accumulate(Fix):
     """The gradients of N batches are averaged, then the optimizer steps once.
 
-    Zeroing and clipping gradients, and what a GradScaler does, wait for the last batch of a group.
-    Learning rate schedulers go on with every batch, as the program planned its schedule. A group
-    that an epoch leaves unfinished goes on in the next; one left at the end is never used.
+    Zeroing and clipping gradients, and a GradScaler's work, wait for the last batch of a group.
+    Learning rate schedulers advance with every batch, as the program planned. A group unfinished at
+    the end of an epoch continues in the next; one left at the end is never used.
     """
 
     name = "accumulate"
@@ -157,11 +158,11 @@ class Accumulate(Fix):
     def parse(self, text: str | None) -> Any:
         size = super().parse(text) if text is not None else None
         if size is None or size < 2:
-            raise UsageError("--fix accumulate=N: use a number of batches from 2 up")
+            raise UsageError("--fix accumulate=N: use a number of batches of 2 or more")
         return size
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
-        """The optimizer steps once in so many batches (2 unless told); gradients are added up."""
+        """The optimizer steps once per N batches (default 2); gradients are added up."""
         steps = 1 / int(value or 2)
         return [changes.scale_phase("optimizer", steps + (1 - steps) * _ADDING_SHARE)]
 
@@ -192,7 +193,7 @@ class Accumulate(Fix):
 
 
 def _divided(tensors: Any, gradients: Any, size: int) -> Any:
-    """The gradients a backward of `tensors` is to begin with. None where torch has to refuse."""
+    """The initial gradients for a backward of `tensors`; None where torch must raise."""
     if isinstance(tensors, torch.Tensor):
         if gradients is None:
             return torch.full_like(tensors, 1 / size) if tensors.numel() == 1 else None

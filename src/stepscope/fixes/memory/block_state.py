@@ -1,5 +1,5 @@
-"""What a block's result depends on besides its inputs, put back for its second run, and what that
-run changes, put back after it."""
+"""Restores what a block's result depends on besides its inputs for its second run, and undoes that
+run's changes afterwards."""
 
 import random
 import sys
@@ -18,8 +18,8 @@ from stepscope.record.fix import Trait, TraitKind
 
 
 class ChangingBuffers:
-    """Which buffers of which blocks change in place, learnt at a block's first run. Tensors that
-    are plain attributes count as buffers."""
+    """Learns from a block's first run which buffers change in place. Tensors in plain attributes
+    count as buffers."""
 
     def __init__(self) -> None:
         self._changing: WeakKeyDictionary[Any, list[str]] = WeakKeyDictionary()
@@ -29,28 +29,29 @@ class ChangingBuffers:
         return block in self._changing
 
     def before(self, block: Any) -> dict[str, Any]:
-        """What buffers hold before a run, as far as its result depends on it. That of a BatchNorm
-        in training does not depend on the running statistics."""
+        """The buffers' contents before a run, if its result depends on them. A BatchNorm in
+        training does not depend on its running statistics."""
         known, have = self._changing.get(block), _held_tensors(block)
         skipped = _statistics(block)
         names = [name for name in have if name not in skipped and (known is None or name in known)]
         return {name: have[name].clone() for name in names}
 
     def learn(self, block: Any, versions: dict[str, int | None]) -> None:
-        """After the first run: those whose version has gone up changed."""
+        """After the first run: buffers with a higher version changed."""
         if block not in self._changing:
             now = self.versions(block)
             self._changing[block] = [name for name in now if now[name] != versions.get(name)]
 
     def versions(self, block: Any) -> dict[str, int | None]:
-        """How often each buffer has been changed so far; empty once that is of no interest."""
+        """How often each buffer has changed so far; empty once no longer needed."""
         if block in self._changing:
             return {}
         return {name: tensor_version(held) for name, held in _held_tensors(block).items()}
 
     @contextmanager
     def again(self, block: Any, before: dict[str, Any]) -> Iterator[None]:
-        """Around the second run: buffers as they were before the first, then as they are now."""
+        """Around the second run: restore buffers from before the first, then their current
+        contents."""
         changing = {*self._changing.get(block, ()), *_statistics(block)}
         have = _held_tensors(block)
         now = {name: (have[name], have[name].clone()) for name in changing if name in have}
@@ -84,7 +85,7 @@ def _statistics(block: Any) -> list[str]:
 
 
 class BlockState:
-    """Attributes of a block's modules, generators and globals as they are before a run."""
+    """Attributes of a block's modules, generators and globals before a run."""
 
     def __init__(self, block: Any, traits: DatasetTraits) -> None:
         self._parts = [(part, _attributes(part)) for part in block.modules()]
@@ -98,7 +99,7 @@ class BlockState:
         self._drawn = [get() for get, _ in self._generators]
 
     def changed(self) -> Trait | None:
-        """What is not as it was and cannot be put back."""
+        """What changed and cannot be restored."""
         if any(tensor_version(each) != count for each, count in self._parameters):
             return Trait(TraitKind.CHANGES, type(self._parts[0][0]).__qualname__)
         now = self._digest()
@@ -110,7 +111,8 @@ class BlockState:
 
     @contextmanager
     def again(self) -> Iterator[None]:
-        """Around the second run: all as before the first, then as it is now."""
+        """Around the second run: restore everything from before the first, then the current
+        state."""
         with ExitStack() as stack:
             for part, before in self._parts:
                 stack.callback(_set_attributes, part, _attributes(part))
@@ -125,7 +127,7 @@ _Attributes = tuple[dict[str, Any], dict[str, Any]]
 
 
 def _attributes(part: Any) -> _Attributes:
-    """All a module has, and its buffers, which are in a dictionary of their own."""
+    """A module's attributes, including buffers, which are in a separate dictionary."""
     return dict(vars(part)), dict(part._buffers)
 
 
@@ -140,8 +142,8 @@ def _set_attributes(part: Any, held: _Attributes) -> None:
 
 
 def _generators(seen: list[Any]) -> list[tuple[Callable[[], Any], Callable[[Any], Any]]]:
-    """How to read and set each generator: Python's own, NumPy's own, and those seen. Torch's own
-    are put back by torch."""
+    """How to read and set each generator: Python's, NumPy's, and those seen. Torch restores its
+    own."""
     found: list[tuple[Callable[[], Any], Callable[[Any], Any]]] = []
     found.append((random.getstate, random.setstate))
     if numpy := sys.modules.get("numpy"):
@@ -158,7 +160,7 @@ def _generators(seen: list[Any]) -> list[tuple[Callable[[], Any], Callable[[Any]
 
 
 class BlockInputs:
-    """The tensors a block was given. `keep`: copies, for the case that it changes them."""
+    """A block's input tensors. `keep`: copies, in case it changes them."""
 
     def __init__(self, given: Any, keep: bool) -> None:
         self._tensors: list[tuple[Any, int | None]] = []
@@ -182,11 +184,11 @@ class BlockInputs:
         return self._own
 
     def changed(self) -> Trait | None:
-        """Before the second run: whether somebody else changed them since."""
+        """Before the second run: whether something changed them since."""
         return Trait(TraitKind.CHANGES, "forward") if self._is_changed() else None
 
     def originals(self, given: Any) -> Any:
-        """The same inputs as at the first run."""
+        """The inputs as in the first run."""
         return map_tensors(given, self._original) if self._kept else given
 
     def _original(self, tensor: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Keep only the inputs of repeated blocks and compute the rest again in backward."""
+"""Keep only the inputs of repeated blocks and recompute the rest in backward."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -51,8 +51,8 @@ RECOMPUTED_DIFFERENTLY = Reason(
 
 
 def _repeated_blocks(root: Any) -> list[Any]:
-    """Outermost modules that stand in a row with others of their class and have parts. Empty where
-    they hold less than half of the model's layers."""
+    """Outermost compound modules that repeat in a row with others of their class. Empty if they
+    hold less than half of the model's layers."""
     rows = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential)
     found: dict[int, Any] = {}
     waiting = [root]
@@ -70,7 +70,7 @@ def _repeated_blocks(root: Any) -> list[Any]:
 
 
 def _self_checkpointing(root: Any) -> list[Any]:
-    """Outermost models that can checkpoint their own layers, as those of transformers can."""
+    """Outermost models that can checkpoint their own layers, like those of transformers."""
     supported = getattr(root, "supports_gradient_checkpointing", False)
     if supported and hasattr(root, "gradient_checkpointing_enable"):
         return [root]
@@ -78,7 +78,7 @@ def _self_checkpointing(root: Any) -> list[Any]:
 
 
 def _layers(module: Any) -> int:
-    """Modules without parts inside one."""
+    """The leaf modules inside a module."""
     return sum(next(part.children(), None) is None for part in module.modules())
 
 
@@ -87,12 +87,12 @@ class _Block:
     """A block that is recomputed."""
 
     record: Applied
-    """What was said of its model."""
+    """The record of its model."""
     traits: DatasetTraits
 
 
 def _effect(block: Any, seen: DatasetTraits) -> Trait | None:
-    """What a block does twice when it runs twice, and nobody could undo; None: nothing."""
+    """An effect of a block that cannot be undone if it runs twice, or None."""
     if found := seen.keeps or seen.logs or seen.effects or seen.given or seen.handle:
         return found
     for part in block.modules():
@@ -105,9 +105,9 @@ def _effect(block: Any, seen: DatasetTraits) -> Trait | None:
 
 
 class Checkpointing(Fix):
-    """Random numbers are drawn again as they were, from every generator that can be seen; buffers
-    and attributes are put back. Models whose blocks have other effects are left alone. Blocks
-    inside compiled code cannot be wrapped, so it does not go with `compile`."""
+    """Random numbers are redrawn identically from every visible generator; buffers and attributes
+    are restored. Models whose blocks have other effects are left alone. Blocks inside compiled code
+    cannot be wrapped, so it does not go with `compile`."""
 
     name = "checkpointing"
     group = "memory"
@@ -121,7 +121,7 @@ class Checkpointing(Fix):
     saves_memory = True
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
-        """Backward does the forward again: this costs time. None where phases are not known."""
+        """Backward repeats the forward, which costs time. None if phases are unknown."""
         phases = known.show.phases_ms if known.show else {}
         forward, backward = phases.get("forward", 0.0), phases.get("backward", 0.0)
         return [changes.scale_phase("backward", 1 + forward / backward)] if backward else None
@@ -220,7 +220,7 @@ class Checkpointing(Fix):
 
 
 def _enable(models: list[Any], root: Any, context: FixContext) -> None:
-    """Models of transformers know best how: they leave their caches out."""
+    """Models of transformers do it themselves: they leave their caches out."""
     name, place = type(root).__qualname__, context.place()
     for model in models:
         if getattr(model, "is_gradient_checkpointing", False):

@@ -17,9 +17,9 @@ PROGRAM_SETS_VARIABLE = Reason(
 
 
 class ExpandableSegments(Fix):
-    """`expandable_segments:True` in the allocator's variable, with what the user has put there.
-    Some versions of torch read CUDA's settings from the older name only, others prefer the newer
-    one and warn of the older alone: both are given, with the same text."""
+    """Adds `expandable_segments:True` to the allocator's variable. Some versions of torch read only
+    the older name, others prefer the newer one and warn about the older alone: both are set to the
+    same text."""
 
     name = "expandable_segments"
     group = "memory"

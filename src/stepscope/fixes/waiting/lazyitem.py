@@ -1,4 +1,4 @@
-"""Answer `.item()` late where its value is merely summed."""
+"""Defer `.item()` if its value is only summed."""
 
 import ast
 import math
@@ -23,7 +23,7 @@ from stepscope.record.fix import Applied, NotApplied, Reason, Target
 from stepscope.record.trial import Rejection
 
 _MOST_WAITING = 8
-"""Sums of more unsettled terms settle the older ones; those have long arrived."""
+"""Sums with more pending terms settle the older ones, which have long arrived."""
 _BINARY = (
     *(operator.sub, operator.truediv, operator.floordiv, operator.mod, operator.pow, divmod),
     *(operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift),
@@ -52,11 +52,11 @@ SOURCE_UNREADABLE = Reason("source_unreadable", "the source of .item(){at} canno
 
 
 class LateNumber:
-    """Stands for a float or int. Adding gives another late one, in the order the program adds, so
-    the sum is the same to the last bit; so does scaling one that is no sum. All else waits."""
+    """Stands in for a float or int. Adding gives another late number, in the program's order, so
+    the sum is bit-identical; so does scaling one that is not a sum. Everything else waits."""
 
     __slots__ = ("_depth", "_fresh", "_get", "_known")
-    __array_ufunc__ = None  # numpy's numbers leave calculating with it to us
+    __array_ufunc__ = None  # numpy numbers leave arithmetic with it to us
 
     def __init__(self, get: Callable[[], Any], fresh: bool = True, depth: int = 0) -> None:
         self._get: Callable[[], Any] | None = get
@@ -102,7 +102,7 @@ class LateNumber:
 
 
 def settled(value: Any) -> Any:
-    """The number a late one stands for; anything else as it is."""
+    """The number behind a late one; other values unchanged."""
     return value.settle() if type(value) is LateNumber else value
 
 
@@ -120,7 +120,7 @@ def _summed(left: Any, right: Any) -> Any:
 
 
 def _define(name: str, operation: Callable[..., Any], reflected: bool = False) -> None:
-    """Have an operation wait, and then be that of the plain number."""
+    """Make an operation wait and then use the plain number."""
 
     def method(self: LateNumber, *others: Any) -> Any:
         values = (self.settle(), *map(settled, others))
@@ -141,8 +141,8 @@ _TAKES_NUMBERS = ("print", "float", "int", "round", "abs", "str", "repr", "forma
 
 
 def reason_needed_now(call: ast.Call, tree: SourceTree) -> NotApplied | None:
-    """Why the value of a call cannot come late; None where it can: where it only goes into sums
-    (`total += loss.item() * n`) that are printed, compared or divided later.
+    """Why a call's value cannot be late; None if it can: if it only goes into sums (`total +=
+    loss.item() * n`) that are printed, compared or divided later.
 
     Follows how `LateNumber` calculates: adding gives a late number, scaling one that is not a sum
     does too, all else a plain one.
@@ -167,7 +167,7 @@ _Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef | as
 
 
 class _Uses:
-    """The names a late number goes through, and what is left to be looked at."""
+    """The names a late number passes through, and those still to follow."""
 
     def __init__(self, tree: SourceTree) -> None:
         self._tree = tree
@@ -175,8 +175,8 @@ class _Uses:
         self.pending: list[tuple[ast.AST, str, bool]] = []
 
     def follow(self, node: ast.AST, fresh: bool) -> NotApplied | None:
-        """Where an expression's value goes: `_NOW` if a plain number comes of it at once, None if
-        into a name (then to be looked at), else a reason."""
+        """Where an expression's value goes: `_NOW` if it becomes a plain number at once, None if it
+        goes into a name (then followed), else a reason."""
         while isinstance(parent := self._tree.parent(node), ast.BinOp):
             if isinstance(parent.op, ast.Add):
                 fresh = False
@@ -233,7 +233,7 @@ def _scales(operation: ast.BinOp, number: ast.AST) -> bool:
 
 
 def _takes_numbers(func: ast.expr) -> bool:
-    """Whether a function makes a plain number or a text of what it is given, and keeps nothing."""
+    """Whether a function turns its argument into a plain number or text and keeps nothing."""
     match func:
         case ast.Name(id=name):
             return name in _TAKES_NUMBERS
@@ -256,7 +256,7 @@ class LazyItem(Fix):
     missing = "nothing in the program's own code reads a CUDA scalar with .item()"
     rewrite = staticmethod(summed_late)
     devices: tuple[str, ...] = ("cuda",)
-    """Where scalars are answered late: on a CPU there is nothing to wait for."""
+    """Devices whose scalars are deferred: on a CPU there is nothing to wait for."""
 
     def applies(self, program: ObservedProgram) -> Rejection | None:
         return None if program.waits_for("item") else unsuitable(NO_ITEM)
@@ -286,7 +286,7 @@ class LazyItem(Fix):
 
     @staticmethod
     def _judge(frame: Any, context: FixContext) -> bool:
-        """Whether the value read at a place may come late, said once."""
+        """Whether the value read at a place may be late; reported once."""
         found, place = call_under_way(frame), context.place()
         refused = reason_needed_now(*found) if found else NotApplied(SOURCE_UNREADABLE)
         if refused is None:
@@ -307,7 +307,7 @@ class LazyItem(Fix):
 
 
 def _begin_reading(tensor: Any) -> Any:
-    """Start to copy a scalar to the host, in its turn on the stream; what waits for it."""
+    """Start copying a scalar to the host in stream order; returns a function that waits for it."""
     scalar = tensor.detach().reshape(())
     if not scalar.is_cuda:
         return scalar.clone().tolist

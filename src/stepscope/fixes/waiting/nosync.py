@@ -18,7 +18,7 @@ from stepscope.record.fix import Applied, NotApplied, Reason, Target
 from stepscope.record.trial import Rejection
 
 _OTHER_CUDA = ("cupy", "numba.cuda", "pycuda", "jax", "tensorflow")
-"""Libraries that put work on the device without torch, on streams of their own."""
+"""Libraries that launch device work without torch, on their own streams."""
 
 
 def _hazard(name: str, words: str) -> Reason:
@@ -41,13 +41,13 @@ OTHER_CUDA_LIBRARY = _hazard("other_cuda_library", "{code}, which uses the devic
 
 
 def _watch_hazards(context: FixContext, found: Callable[[Reason], None]) -> None:
-    """Say `found` for each thing that makes a synchronisation matter. What stepscope does itself
-    does not count, nor do streams inside of libraries."""
+    """Call `found` for everything that makes a synchronisation matter, except stepscope's own
+    actions and streams inside libraries."""
     seams = context.seams
     fills: dict[int, int] = {}  # address of pinned memory copied from → how often it was written
 
     def check(source: Any, target: Any, args: Any, kwargs: dict[str, Any]) -> None:
-        """A copy was begun. Pinned memory must not be filled again while it goes on."""
+        """A copy began. Pinned memory must not be refilled while it runs."""
         flags = [arg for arg in args if type(arg) is bool]  # tensors, say, may equal True too
         if not kwargs.get("non_blocking") and True not in flags:
             return
@@ -92,12 +92,12 @@ def _watch_hazards(context: FixContext, found: Callable[[Reason], None]) -> None
 
 
 _WATCHED_STEPS = 3
-"""Steps in which nothing is dropped yet: what a loop does in every step is seen in them."""
+"""First steps in which nothing is dropped: they show what the loop does in every step."""
 _CLOCK = re.compile(r"\b(perf_counter|monotonic|process_time|time\.time|time\(\)|timeit)")
 
 
 class NoSync(Fix):
-    """The host goes on preparing work while the device computes."""
+    """The host keeps preparing work while the device computes."""
 
     name = "nosync"
     group = "waiting"
@@ -125,14 +125,14 @@ class NoSync(Fix):
 
 
 class _Dropping:
-    """Which synchronisations are dropped, until one is found to matter."""
+    """Drops synchronisations until one is found to matter."""
 
     def __init__(self, context: FixContext) -> None:
         self._context = context
         self._needed = False
         self._dropped = False
         self._said: set[tuple[CodeType, int]] = set()
-        self._synchronize = torch.cuda.synchronize  # as it is before it is watched
+        self._synchronize = torch.cuda.synchronize  # the original, before it is watched
 
     def synchronised(self, call: Any, *args: Any, **kwargs: Any) -> Any:
         if self._needed or self._context.seams.core.steps < _WATCHED_STEPS:
@@ -154,14 +154,14 @@ class _Dropping:
         return None
 
     def elapsed(self, call: Any, start: Any, end: Any) -> Any:
-        """Times between events can be asked for once both are over."""
+        """Makes elapsed times available once both events are done."""
         if self._dropped:
             start.synchronize()
             end.synchronize()
         return call(start, end)
 
     def found(self, reason: Reason, library: str | None = None) -> None:
-        """From now on nothing is dropped; what was is made up for."""
+        """Stop dropping, and synchronise once to make up for it."""
         if self._needed:
             return
         self._needed = True
@@ -172,7 +172,7 @@ class _Dropping:
 
 
 def _times_itself(file: str, line: int) -> bool:
-    """Whether the program reads a clock just beside a line."""
+    """Whether the program reads a clock right next to a line."""
     near = (linecache.getline(file, number) for number in range(line - 2, line + 3))
     return any(_CLOCK.search(text) for text in near)
 

@@ -16,8 +16,8 @@ from stepscope.record.fix import Applied, Broke, NotApplied, Reason, Target
 from stepscope.record.trial import Rejection
 
 _STEADY = 3  # calls with the same key before it is recorded
-_MOST = 5  # recordings: after that the values change too often
-_PATIENCE = 30  # calls without one after which that is said
+_MOST = 5  # recordings: beyond this the values change too often
+_PATIENCE = 30  # calls without a recording before it is reported
 GRAPHED_STEP = Target("graphed_step", "the step of {object}{at}")
 CAPTURE_LEFT_OPEN = Reason("capture_left_open", "a failed capture could not be undone")
 GRAPH_DERIVATIVES = Reason(
@@ -60,7 +60,7 @@ class _GraphedUpdates:
         self._recording = False  # one update function may call another
 
     def update(self, name: str, call: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
-        """Around the function that updates parameters of the optimizer of that name."""
+        """Wraps the function that updates parameters of the named optimizer."""
         slot = self._slots.setdefault(id(params[0]), _Slot()) if params else _Slot(closed=True)
         if self._recording or slot.closed or not self._fits(name, slot, params, kwargs):
             return call(params, *args, **kwargs)
@@ -106,7 +106,7 @@ class _GraphedUpdates:
 
 
 def _places(value: Any) -> Any:
-    """Where the tensors of a list are; other things as they are. Asked for in every step."""
+    """Addresses of a list's tensors; other values unchanged. Computed every step."""
     if isinstance(value, torch.Tensor):
         return value.data_ptr()
     if not isinstance(value, list | tuple):
@@ -118,7 +118,7 @@ def _places(value: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """A number by its value, also one in a tensor on the host: a graph freezes both."""
+    """A number's value, also if in a host tensor: a graph freezes both."""
     if isinstance(value, torch.Tensor) and value.device.type == "cpu":
         return value.tolist()
     return _places(value)
@@ -129,13 +129,13 @@ _FAILURES = {
     "outside graph capture|stream is capturing": CAPTURE_LEFT_OPEN,
 }
 _FUNCTIONS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
-"""The functions that update parameters, each in a module of its name, and their optimizers."""
+"""The functions that update parameters, each in the module of its name, and their optimizers."""
 
 
 class CudaGraph(Fix):
     """Each root model gets graphs for the first kind of inputs it is trained with. Other shapes,
-    evaluation, and a second call before backward run as usual. The optimizer's step is replayed
-    while its learning rate and the places of its tensors stay what they were."""
+    evaluation, and a second call before backward run as usual. The optimizer's step is replayed as
+    long as its learning rate and tensor addresses stay the same."""
 
     name = "cuda_graph"
     group = "launch"

@@ -1,11 +1,10 @@
 """A model's forward and backward as two CUDA graphs behind one autograd function: recording,
 inputs, and parameters to record with.
 
-Parameters get their gradients from it directly: handing them through autograd one by one took
-more than a third of what the host does in a replayed step. Recording uses other tensors in the
-parameters' memory: autograd remembers on which stream a parameter first took part in a graph,
-and as long as the program holds an earlier loss that is the default stream, where a recording
-would fail.
+Parameters get their gradients from it directly: passing them through autograd one by one took over
+a third of the host's time in a replayed step. Recording uses other tensors in the parameters'
+memory: autograd remembers on which stream a parameter first took part in a graph, and as long as
+the program holds an earlier loss that is the default stream, where a recording would fail.
 """
 
 import warnings
@@ -31,7 +30,7 @@ UNUSED_OUTPUT = Reason(
 
 
 class GraphRecorder:
-    """Runs functions ahead of recording, records them, and cleans up where that fails."""
+    """Runs functions before recording, records them, and cleans up after failures."""
 
     kind = "cuda"
 
@@ -39,7 +38,7 @@ class GraphRecorder:
         self._pool: Any = None
 
     def try_out(self, function: Callable[[], Any]) -> None:
-        """Run a function on a stream of its own, first freely, then so that waiting raises."""
+        """Run a function on a separate stream, first freely, then so that waiting raises."""
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         mode = torch.cuda.get_sync_debug_mode()
@@ -55,8 +54,8 @@ class GraphRecorder:
             stream.synchronize()
 
     def record(self, function: Callable[[], Any]) -> tuple[Any, Any]:
-        """A graph of what a function does on the device, and its result: it has not run yet. Only
-        this thread is watched: a loader's threads may go on pinning memory meanwhile."""
+        """A graph of a function's device work, and its result, which is not computed yet. Only this
+        thread is captured: a loader's threads may keep pinning memory."""
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
         before = torch.cuda.current_stream()
@@ -72,7 +71,7 @@ class GraphRecorder:
 
 
 def _end_capture() -> None:
-    """A capture that failed leaves the random generator waiting for its end: give it one."""
+    """A failed capture leaves the random generator in capture mode: end it."""
     before = torch.cuda.current_stream()
     try:
         with torch.cuda.graph(torch.cuda.CUDAGraph(), capture_error_mode="thread_local"):
@@ -86,18 +85,18 @@ _PLAIN = (type(None), bool, int, float, str)
 
 @dataclass(frozen=True, slots=True)
 class FlatTensors:
-    """A nest of lists, tuples and dicts taken apart."""
+    """A flattened nest of lists, tuples and dicts."""
 
     tensors: list[Any]
     key: tuple[Any, ...]
-    """All but the tensors' contents: two with the same key can go through the same graph."""
+    """Everything but the tensors' contents: nests with equal keys can use the same graph."""
     strange: str | None
     """The type of something a graph can neither take nor freeze; None if there is none."""
     _spec: Any
     _plain: list[Any]
 
     def together(self, tensors: list[Any]) -> Any:
-        """The nest again, with these tensors in it."""
+        """Rebuild the nest with these tensors."""
         given = iter(tensors)
         leaves = [next(given) if leaf is _TENSOR else leaf for leaf in self._plain]
         return torch.utils._pytree.tree_unflatten(leaves, self._spec)
@@ -129,7 +128,7 @@ def _described(tensor: Any) -> tuple[Any, ...]:
 
 @contextmanager
 def _using_stand_ins(module: Any, others: dict[str, Any]) -> Iterator[None]:
-    """Have a module compute with these in the place of its parameters, also of shared ones."""
+    """Make a module compute with these instead of its parameters, including shared ones."""
     reparametrized = torch.nn.utils.stateless._reparametrize_module
     with reparametrized(module, others, tie_weights=True):
         lists = [part for part in module.modules() if "_flat_weights" in vars(part)]
@@ -197,7 +196,7 @@ class GraphedModel:
         self._function = self._as_function()
 
     def replay(self, tensors: list[Any]) -> Any:
-        """What the model returns for these inputs. None where graphs cannot serve this call."""
+        """The model's outputs for these inputs; None if the graphs cannot serve this call."""
         last = self._last() if self._last is not None else None
         if last is not None and not last.done:
             return None  # its activations are still needed
@@ -231,9 +230,8 @@ class GraphedModel:
         return [*grads[: len(wanted)], *self._put_aside(grads[len(wanted) :])]
 
     def _put_aside(self, grads: Sequence[Any]) -> list[Any]:
-        """The parameters' gradients, copied to where no replay of the forward writes. Made anew
-        they lie in memory that activations have left, and the next forward may come before the
-        program has used them."""
+        """Copies of the gradients where no forward replay writes. Otherwise they would be in memory
+        freed by activations, and the next forward may run before the program has used them."""
         if not self._aside:  # in the trial: memory of its own, not of a graph
             self._aside = [
                 grad if grad is None else torch.empty_like(parameter)
@@ -245,7 +243,7 @@ class GraphedModel:
         return self._aside
 
     def _check_stand_ins(self) -> None:
-        """Raise where the model computes with parameters that nothing stands in for."""
+        """Raise if the model computes with parameters that have no stand-in."""
         self._forward()
         outputs = [self._live[place] for place in self._used]
         reached = torch.autograd.grad(outputs, self._parameters, self._grads_in, allow_unused=True)
@@ -295,7 +293,7 @@ class GraphedModel:
         return [grad if grad is None else grad.clone() for grad in own]
 
     def _hand_out(self, grads: list[Any]) -> None:
-        """As autograd does: adopted where a parameter has no gradient yet, else added to it."""
+        """Like autograd: set a parameter's gradient if it has none, else add to it."""
         sums, parts = [], []
         for parameter, grad in zip(self._parameters, grads, strict=True):
             if grad is None:
@@ -309,8 +307,8 @@ class GraphedModel:
             torch._foreach_add_(sums, parts)
 
     def _part_from_gradients(self, grads: list[Any]) -> None:
-        """Give gradients that are still in the graph's memory memory of their own: the next
-        replay would overwrite them."""
+        """Copy gradients still in the graph's memory elsewhere: the next replay would overwrite
+        them."""
         for parameter, grad in zip(self._parameters, grads, strict=True):
             kept = parameter.grad
             if kept is not None and grad is not None and kept.data_ptr() == grad.data_ptr():

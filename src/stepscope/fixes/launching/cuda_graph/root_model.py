@@ -1,5 +1,5 @@
-"""Root models and their graphs: when one is recorded, used or bypassed, what rules it out, and the
-state a recording must put back."""
+"""Root models and their graphs: when to record, use or bypass one, what rules it out, and the state
+a recording must restore."""
 
 import random
 import sys
@@ -78,7 +78,8 @@ _SINGLE_GRADIENTS_ASKED = Reason(
 
 
 def _not_captured(module: Any, tensors: list[Any], kind: str) -> NotApplied | None:
-    """The reason; None if it is worth trying. `kind`: the device that has graphs."""
+    """Why a model cannot be captured; None if it is worth trying. `kind`: the device type with
+    graphs."""
     parameters = list(module.parameters())
     devices = {tensor.device for tensor in (*parameters, *module.buffers(), *tensors)}
     if any(device.type != kind for device in devices):
@@ -96,7 +97,7 @@ def _not_captured(module: Any, tensors: list[Any], kind: str) -> NotApplied | No
             return NotApplied(TORCHSCRIPT)
         if any(getattr(part, hooks) for hooks in _HOOKS):
             return NotApplied(HOOKS, code=name or "it")
-        if isinstance(part, torch.nn.RNNBase):  # trying would move on cuDNN's state of dropout
+        if isinstance(part, torch.nn.RNNBase):  # trying would advance cuDNN's dropout state
             return NotApplied(RECURRENT, code=name or "it")
     if any(p._backward_hooks or p._post_accumulate_grad_hooks for p in parameters):
         return NotApplied(PARAMETER_HOOKS)
@@ -110,7 +111,7 @@ _Marks = dict[tuple[str, str], Any]
 
 
 def _attribute_marks(module: Any) -> _Marks:
-    """A mark of every attribute of a model and its parts, the same as long as none changes."""
+    """A fingerprint of all attributes of a model and its parts."""
     found: _Marks = {}
     for name, part in module.named_modules():
         found |= {(name, key): _mark(v) for key, v in vars(part).items() if key not in _OWN}
