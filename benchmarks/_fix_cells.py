@@ -9,7 +9,7 @@ LATE = "not run"
 
 
 def kept(found: Sequence[Any]) -> dict[str, Any]:
-    """The cells of a program: its fixes → state, how many took hold, and the number of the why.
+    """The cells of a program: its fixes → state, how many applied, and the number of the why.
 
     `run` is how many were found out by a run: others follow from what their fixes say.
     """

@@ -108,7 +108,7 @@ def _all(programs: list[str], document: Document) -> str:
 
 
 def _together(document: Document) -> Iterator[str]:
-    """The largest sets: how many of their fixes took hold at once."""
+    """The largest sets: how many of their fixes applied at once."""
     programs = document["programs"]
     sets = dict.fromkeys(
         text for found in programs.values() for text in found["cells"] if text.count("+") > 1
@@ -120,7 +120,7 @@ def _together(document: Document) -> Iterator[str]:
     for number, text in enumerate(sets, start=1):
         cells = (found["cells"].get(text, ["", 0])[:2] for found in programs.values())
         marks = (
-            f"{held} hold" if state in ("runs", "not applicable") else _MARKS.get(state, "")
+            f"{held} applied" if state in ("runs", "not applicable") else _MARKS.get(state, "")
             for state, held in cells
         )
         yield f"| set {number}: {text.count('+') + 1} fixes | {' | '.join(marks)} |\n"
@@ -130,7 +130,7 @@ def _together(document: Document) -> Iterator[str]:
 
 
 def _pairs(document: Document) -> Iterator[str]:
-    """For every two fixes, in how many programs both took hold and all was as it must be."""
+    """For every two fixes, in how many programs both applied and all checks passed."""
     programs = document["programs"]
     found = {
         frozenset(one.split("=")[0] for one in text.split("+")): text
@@ -152,7 +152,7 @@ def _pairs(document: Document) -> Iterator[str]:
         )
         empty = [""] * (len(order) - number)
         yield f"| {number} `{name}` | {' | '.join([*marks, *empty])} |\n"
-    yield f"\n1 is `{order[0]}`. A number: in so many programs both took hold. ·: never both.\n"
+    yield f"\n1 is `{order[0]}`. A number: in how many programs both applied. ·: never both.\n"
 
 
 def _pair(text: str, programs: Document) -> str:

@@ -11,14 +11,14 @@ _HEAD = (
     "|---|--:|--:|--:|--:|--:|--:|--:|--:|\n"
 )
 _METHOD = """\
-Every reading is a process of its own, the readers take turns in each round, and the file is in the
-page cache. *Load*: from the file to what the reader analyses (import not counted); *analyse*:
+Every reading is a separate process, the readers alternate in each round, and the file is in the
+page cache. *Load*: from the file to what the reader analyses (without imports); *analyse*:
 breakdown, kernel table and idle time. json, orjson and simdjson: *load* is parsing alone and
-*analyse* the least breakdown there is (busy, computing and idle time, a total per kernel name, no
-causes) in plain Python, without garbage collection. *Whole process*: from its start to its end,
-imports too; median and range of all rounds. *MB/s*: of unpacked JSON, by the whole process. *Peak
+*analyse* a minimal breakdown (busy, computing and idle time, a total per kernel name, no causes)
+in plain Python, without garbage collection. *Whole process*: from start to end, including
+imports; median and range of all rounds. *MB/s*: of unpacked JSON, by the whole process. *Peak
 memory*: the larger of ru_maxrss and the resident memory of the process and its children together,
-looked at 20 times a second. *command* is `stepscope analyze` whole, with findings and screen;
+sampled 20 times a second. *command* is `stepscope analyze` as a whole, with findings and screen;
 Python's compiled files exist. *Time*, *memory*: as a multiple of stepscope's. Goals are judged by
 medians.
 """

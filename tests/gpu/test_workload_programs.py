@@ -24,7 +24,7 @@ def execute(*words):
 
 
 def measured(folder, mode, *arguments, fixes=(), device="cuda"):
-    """(what the program has measured, the names of fixes that took hold)."""
+    """(what the program has measured, the names of fixes that applied)."""
     path = folder / "measured.json"
     path.unlink(missing_ok=True)
     asked = [word for fix in fixes for word in ("--fix", fix)]

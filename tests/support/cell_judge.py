@@ -1,7 +1,7 @@
 """Whether a program with some fixes did what they say.
 
 A cell is a program with some fixes. It
-- `runs` if all of them took hold and the losses are what they must be: the same bit for bit as
+- `runs` if all of them applied and the losses are what they must be: the same bit for bit as
   without those that called themselves exact, near them with numeric ones, finite with others;
 - is `not applicable` if it went just as well, but some had nothing to take hold of (`why` says);
 - `stops` if the program ended with a fix's own reason;
@@ -30,7 +30,7 @@ class Cell:
     state: str
     why: str
     held: int = 0
-    """How many of the fixes took hold."""
+    """How many of the fixes applied."""
     seconds: float = 0.0
 
 
