@@ -63,7 +63,7 @@ def observe(
 ) -> Iterator[Observed]:
     """Observe the code inside the `with`, as `stepscope run` observes a program.
 
-    For notebooks and code that `stepscope run` cannot start. Yields the run, which is displayed
+    For notebooks and code that `stepscope run` cannot start. Yields the run, which shows itself
     once the block has ended. `steps` stops the block after that many; `program` names the run.
     """
     import torch  # noqa: F401

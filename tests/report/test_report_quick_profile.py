@@ -142,6 +142,7 @@ def test_a_training_that_fails_is_told_in_its_own_words(tmp_path, monkeypatch):
         stepscope.run_quick_profile(show=False)
 
 
+@pytest.mark.launches
 @pytest.mark.slow
 def test_a_small_model_is_profiled_and_searched_for_real(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

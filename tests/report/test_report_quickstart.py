@@ -24,6 +24,7 @@ def test_it_is_kept_without_outputs_and_paths_of_a_machine(notebook):
     assert not any(place in text for place in ("/home/", "/root/", "/tmp/", "/Users/", "/content/"))
 
 
+@pytest.mark.launches
 @pytest.mark.slow
 def test_it_runs_from_top_to_bottom(notebook, tmp_path, monkeypatch):
     from stepscope.report.render.notebook.ipynb import execute

@@ -81,7 +81,7 @@ def test_the_analysis_is_the_same_object_model_fresh_and_from_the_cache(run):
 def test_a_document_of_another_version_says_so():
     with pytest.raises(UsageError, match="another version of stepscope: Object missing"):
         decode({"schema": "stepscope.analyze/0"}, TraceAnalysis)
-    with pytest.raises(UsageError, match=r"it is stepscope\.tune/1, this version reads stepscope"):
+    with pytest.raises(UsageError, match=r"is stepscope\.tune/1, but this version reads"):
         decode({"schema": "stepscope.tune/1"}, TuneDocument)
 
 

@@ -1,1 +1,1 @@
-"""Pure functions from what was recorded to what it means."""
+"""Pure functions that interpret recordings."""

@@ -12,7 +12,7 @@ _MOST_NAMED = 3
 
 
 def headroom(findings: Sequence[Finding], case: Case) -> Headroom | None:
-    """The headroom; None if no finding would shorten a step. `findings` are ranked."""
+    """None where nothing was found that a step would gain by. `findings` are ranked."""
     chosen = compatible(
         one
         for one in findings
@@ -39,7 +39,7 @@ def headroom(findings: Sequence[Finding], case: Case) -> Headroom | None:
 
 
 def compatible(findings: Iterable[Finding]) -> list[Finding]:
-    """Findings whose fixes can be combined; of two that exclude each other, the earlier."""
+    """Those whose fixes go together, the earlier of two that do not."""
     chosen: list[Finding] = []
     taken: set[str] = set()
     for one in findings:

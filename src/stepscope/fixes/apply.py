@@ -1,5 +1,4 @@
-"""Fixes in the program's process: installed after torch is imported, and asked to explain
-failures."""
+"""Fixes in the program's process: installed once torch is there, and asked when it fails."""
 
 import sys
 from collections.abc import Iterable

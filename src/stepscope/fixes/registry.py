@@ -71,7 +71,7 @@ def find_fix(name: str) -> Fix | None:
 
 
 def all_fixes() -> list[Fix]:
-    """All fixes, in order. Another package's fix that cannot be loaded is left out and reported."""
+    """All fixes, in order. One of another package that cannot be loaded is left out, and said."""
     found = {name: fix_named(name) for name in FIX_NAMES}
     for name, point in _entry_points().items():
         try:
@@ -118,7 +118,7 @@ def _ordered_names(fixes: Mapping[str, Fix]) -> Sequence[str]:
 
 
 def _entry_points() -> "Mapping[str, EntryPoint]":
-    """Other packages' entry points; they cannot replace ours."""
+    """What other packages name; ours cannot be replaced."""
     from importlib.metadata import entry_points
 
     found = {}

@@ -65,7 +65,7 @@ class Machine(Struct, frozen=True):
 
 
 def package_version(name: str) -> str | None:
-    """Version of an installed distribution, or None."""
+    """Version of an installed distribution, None if it is not installed."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

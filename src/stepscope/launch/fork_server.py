@@ -244,7 +244,7 @@ class ForkedProgram:
 
 
 def _receive(link: socket.socket, timeout_s: float | None) -> str | None:
-    """The next message; "" if the other end is gone, None if nothing came in time."""
+    """What comes next; "" where the other end is gone, None where nothing came in time."""
     if not select.select([link], [], [], timeout_s)[0]:
         return None
     return link.recv(64).decode()

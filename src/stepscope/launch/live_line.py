@@ -51,7 +51,7 @@ class LiveLine:
         self._step = 0
         self._ended_ns: float | None = None  # of the last step
         self._samples = self._waited = 0.0
-        self._slowed = self._recording = False  # since then, until now
+        self._slowed = self._recording = False  # since then; now
         self._recent: deque[_Stretch] = deque(maxlen=_MOST)
         self.gpu_percent: float | None = None
 

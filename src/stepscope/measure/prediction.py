@@ -1,4 +1,4 @@
-"""Predicts what sets of fixes gain together, by replaying the scout run's window."""
+"""What sets of fixes should gain together, by replaying the window of the scout run."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,1 +1,1 @@
-"""What lives inside the child: patch points, clocks, the window, the data clock, the guard."""
+"""What runs inside the child: patch points, clocks, the window, the data clock, the guard."""

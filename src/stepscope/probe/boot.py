@@ -77,7 +77,7 @@ def boot(text: str, prepare: Callable[[Any], None] | None = None) -> None:
 
 
 def _guard(guard: WriteGuard, folder: str, watch: ImportWatch) -> None:
-    """Keep the program from what is the user's; it does not run where that cannot be done."""
+    """Guard the user's files; without a guard the program does not run."""
     try:
         from stepscope.probe.guard.audit import install_guard
 

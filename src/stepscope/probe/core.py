@@ -109,7 +109,7 @@ class Core:
             pass
 
     def guard(self, problem: Exception) -> None:
-        """A fault of our own: switch off, never reach the program."""
+        """On a fault of our own, switch off; it never reaches the program."""
         self.log.fail(problem)
 
     def optimizer_made(self, optimizer: Any, site: int) -> None:
@@ -129,7 +129,7 @@ class Core:
         return _IN_LOOP[wait] if looping else _IN_SETUP[wait]
 
     def end_row(self, kind: RowKind, who: int = 0) -> None:
-        """A row ends here. A device in trouble is the program's to report, not ours."""
+        """End a row. A failing device is reported by the program, not by us."""
         try:
             self.device.end_row(self.log.end_row(kind, who))
         except Exception as problem:
@@ -148,7 +148,7 @@ class Core:
                 self._step_ended(count)
 
     def marked(self) -> None:
-        """The program says that a step has ended."""
+        """The program marked the end of a step."""
         if not self._marked:
             self._marked = self.stepping = True
             self.steps = 0

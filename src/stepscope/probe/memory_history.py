@@ -61,7 +61,8 @@ class MemoryHistory:
             self._start_cpu()
 
     def mark(self) -> None:
-        """A moment at which memory should be where it was at the last one. About 2 µs."""
+        """Mark a moment at which memory should be back at its level of the last mark. About 2
+        µs."""
         self._last_ns = time.time_ns()
         if self._first_ns is None:
             self._first_ns = self._last_ns
@@ -87,7 +88,7 @@ class MemoryHistory:
         write_json(self._folder / CUDA_LINES, asdict(lines), indent=None)
 
     def stop(self) -> None:
-        """Reduce what there is and end the recording; call it before the interpreter shuts down."""
+        """Reduce the recording so far and end it; call before the interpreter shuts down."""
         self._stop_cpu()
         if self._cuda:
             self.reduce()

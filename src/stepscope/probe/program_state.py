@@ -1,5 +1,5 @@
-"""What the program is set to and what it keeps in memory: models, optimizers, torch's switches and
-bytes by kind, read at a few steps and at the end.
+"""The program's settings and memory: models, optimizers, torch's switches and bytes by kind, read
+at a few steps and at the end.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -87,12 +87,12 @@ class ConfigReader:
 
     @property
     def modules(self) -> list[Any]:
-        """The root models that are still there, outermost first."""
+        """The root models still alive, outermost first."""
         return [module for root in self._roots if (module := root.module()) is not None]
 
     @property
     def optimizers(self) -> list[Any]:
-        """The optimizers seen stepping that are still there."""
+        """The optimizers seen stepping and still alive."""
         return [optimizer for known in self._optimizers if (optimizer := known()) is not None]
 
     def write(self) -> None:

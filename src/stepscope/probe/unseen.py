@@ -1,6 +1,4 @@
-"""Reading tensors unseen: the program's modes, its subclasses of Tensor and its profiler are not
-told what the observer asks.
-"""
+"""Reading tensors unseen by the program's modes, Tensor subclasses and profiler."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager

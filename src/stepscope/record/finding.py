@@ -151,7 +151,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     predicted: Predicted | None = None
     """None if removing it changes no step time, or the change cannot be predicted."""
     fix: FixRef | None = None
-    """None if nothing can be done at run time."""
+    """None where nothing can be done at run time."""
     settings: tuple[Setting, ...] = ()
     """Arguments whose new values remove it."""
     effort: Effort = Effort.FEW_LINES

@@ -1,8 +1,8 @@
 """The row log: what the probe writes while the program runs.
 
-A row is a stretch of the observed thread's time that ends with an event (`KINDS`). Rows follow each
-other without gaps, so they add up to the time since the probe began; steps are assembled from them
-later. Times are nanoseconds of CLOCK_MONOTONIC; NaN means unknown.
+A row is a stretch of the observed thread's time that ends with an event (`RowKind`). Rows follow
+each other without gaps, so they add up to the time since the probe began; steps are assembled from
+them later. Times are nanoseconds of CLOCK_MONOTONIC; NaN means unknown.
 """
 
 from enum import IntEnum

@@ -154,7 +154,7 @@ def find_run(name: str | None, cwd: Path) -> Path:
 
 
 def write_run(folder: Path, run: RunRecord) -> None:
-    """Write run.json atomically, with secrets masked."""
+    """Write run.json whole or not at all. Secrets in it are masked."""
     write_json(folder / RUN_FILE, masked_values(run.to_json(), but=frozenset(("id",))))
 
 

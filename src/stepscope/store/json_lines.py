@@ -18,7 +18,7 @@ from stepscope.store.json_file import check_numbers, parse_json, read_plain
 
 T = TypeVar("T")
 _FREE_TEXT = ("problem", "wrote_outside", "compile_counters", "fix")
-"""Facts that quote the program or errors."""
+"""Facts that quote the program, or errors."""
 
 
 class FactLog:

@@ -71,8 +71,7 @@ def _places(facts: Facts) -> dict[str, set[int]]:
 
 
 def _kept_lines(lines: list[str], numbers: Iterable[int]) -> dict[int, str]:
-    """The lines around these numbers, by number, with secrets masked and overlong lines left
-    out."""
+    """Those around the numbers, by number, without what is too long; secrets in them are masked."""
     wanted = {n for at in numbers for n in range(at - _BEFORE, at + _AFTER + 1)}
     return {
         number: masked_source(line)

@@ -1,5 +1,5 @@
-"""What a format of recordings says of itself (`trace.load.FORMATS` lists them all), and what
-readers mend and leave out: keys of `Quality.repaired` and `.dropped`."""
+"""A format of recordings (`trace.load.FORMATS` lists them all), and what readers repair and drop:
+keys of `Quality.repaired` and `.dropped`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ class TraceFormat:
     recognises: Callable[[Path, bytes], bool]
     """Whether a file is one of these, by its path and first 64 bytes."""
     read: Callable[[Path, int | None], Timeline]
-    """The timeline of a file, read by so many processes (None: as many as it is worth).
+    """The timeline of a file, read by this many processes (None: chosen by size).
 
     Raises StepscopeError.
     """
 
 
 class Repair(StrEnum):
-    """What was mended in an event."""
+    """What was repaired in an event."""
 
     NUMBER_AS_TEXT = "number written as text"
     NUMBER_TOO_LARGE = "number beyond 64 bits left out"

@@ -67,7 +67,7 @@ def _one(
 
 
 def _answers(pipe: IO[bytes]) -> Iterator[Any]:
-    """Everything until the end, which is an exception or None."""
+    """All answers until the end, which is an exception or None."""
     try:
         kind, value = pickle.load(pipe)
         while kind == "result":

@@ -1,1 +1,1 @@
-"""The window replayed as a dependency graph: what a step would take if something were different."""
+"""Replays the window as a dependency graph: the step time if something were different."""

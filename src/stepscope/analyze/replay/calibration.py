@@ -1,4 +1,4 @@
-"""From recorded to bare host time: what the always-on clocks measured in the window and outside."""
+"""Converts recorded to bare host time, by the always-on clocks inside and outside the window."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,10 +18,9 @@ _LEAST_LEFT = 0.5  # of the time of what recording stretches, whatever it leaves
 
 
 def bare_times(duration: Floats, phase: Column, scale: Floats, fixed: Bools) -> Floats:
-    """Recorded stretches as the bare program has them: `scale` of their phase, in each as a whole.
-
-    Those that recording does not stretch (`fixed`) stay as they are, and the others of their phase
-    make up for it, down to half their share.
+    """Bare durations of recorded stretches: each phase as a whole is scaled by `scale`. Stretches
+    that recording does not slow (`fixed`) keep their duration; the others of their phase absorb the
+    difference, down to half their share.
     """
     size = len(scale)
     whole = np.bincount(phase, duration, size)
@@ -42,40 +41,40 @@ _OTHER = STEP_PHASES.index("other")
 _COMPUTES = [STEP_PHASES.index(phase) for phase in _COMPUTED]
 _IS_OTHER = np.arange(len(STEP_PHASES)) == _OTHER
 _FREE = 3  # steps after the last window: the device's queue is empty, and fills again
-_FULL = 0.95  # of the bare step: a device that works for so much of it is what sets its pace
+_FULL = 0.95  # of the bare step: a device busy this long sets the pace
 _ODD = 0.05  # of bare steps, at either end
-_QUEUE_BOUND = 0.85  # of the usual host time: a host that needs no more when free is else held up
+_QUEUE_BOUND = 0.85  # of the usual host time: a host this fast when free is otherwise held up
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Host time of the bare program over that in the window, by phase, waits left out."""
+    """Host time of the bare program over that in the window, by phase, without waits."""
 
     factors: Mapping[str, float]
     uncertainty: Mapping[str, float]
-    """Of each factor, as a share of it: the spread of the steps on both sides."""
-    bare_ms: Mapping[str, float]  # mean host time of a bare step by phase, waits left out
+    """Relative uncertainty of each factor, from the spread of steps on both sides."""
+    bare_ms: Mapping[str, float]  # mean host time of a bare step by phase, without waits
     window_ms: Mapping[str, float]  # the same of a step in the window
-    step_ms: float  # the bare step itself; the replay is only checked against it
-    usual_ms: float  # the same without the few that took longest or shortest
-    steps: int  # bare steps that went into it
+    step_ms: float  # the bare step itself, only to check the replay
+    usual_ms: float  # the same without the few longest and shortest
+    steps: int  # number of bare steps used
     window: int = 0  # whole steps in the window
-    outside: float = 0.0  # the share of the window's time that the clocks book to no step
+    outside: float = 0.0  # share of the window's time outside steps, by the clocks
     clocks: WindowClocks = field(default_factory=lambda: WindowClocks(np.zeros(0), np.zeros(0)))
-    """What they measured in each step of the window."""
+    """What the clocks measured in each step of the window."""
     free_ms: Mapping[str, float] = field(default_factory=dict)
-    """Host time of the phases that compute in the steps right after the windows, when the device's
-    queue is not full yet; empty without a device, or where too few steps follow."""
+    """Host time of the compute phases in the steps right after the windows, when the device's queue
+    is not full yet; empty without a device, or if too few steps follow."""
     queue_bound: bool = False
-    """Whether a full queue holds the host up; `bare_ms` is then of steps in which it did not."""
+    """Whether a full queue holds the host up; `bare_ms` is then from steps in which it did not."""
     data_wait_low_ms: float = 0.0
-    """What a batch costs the host where it lies ready: the low end of bare data waits."""
+    """What receiving a ready batch costs the host: the low end of bare data waits."""
 
     def with_device_busy(self, busy_ms: float) -> Self:
-        """The same, knowing how long the device works for a step.
+        """The same, given the device's work per step.
 
-        One that works for all of the bare step holds the host up, in the clocks too: then the
-        steps tell in which it did not, and where there are none, a prior.
+        A device busy for the whole bare step holds the host up, in the clocks too: then host time
+        comes from steps in which it did not or, without any, from a prior.
         """
         if busy_ms < _FULL * self.usual_ms:
             return self
@@ -88,14 +87,13 @@ class Calibration:
         return replace(self, bare_ms=bare | free, queue_bound=True)
 
     def scale(self, recorded_ms: Floats, queued: Floats | None = None) -> Floats:
-        """What to multiply recorded host time by, phase by phase, to have the bare program's.
+        """Factors from recorded to bare host time, by phase.
 
-        `recorded_ms` is a step's host time as the recording tells it, waits left out. What it has
-        beyond the clocks' own time of a phase is not surely that phase's and is scaled like the
-        whole step; what they book to no step (a new epoch, an evaluation) is left out, and the
-        bare time of phases that it does not show is put into `other`.
-        `queued` is the share of each phase that launches stood at a full queue: the clocks have
-        that in them, in the window and outside, and so know no better than a prior.
+        `recorded_ms` is a step's recorded host time without waits. What exceeds the clocks' time of
+        a phase may belong elsewhere and is scaled like the whole step; time outside steps (a new
+        epoch, an evaluation) is left out, and the bare time of phases missing in the recording goes
+        into `other`. `queued` is the share of each phase that launches waited at a full queue: the
+        clocks include that wait too, so a prior is used there.
         """
         bare, slowed, factors = (
             np.array([table.get(phase, 0.0) for phase in STEP_PHASES])
@@ -115,7 +113,7 @@ class Calibration:
         return scaled
 
     def error(self) -> float:
-        """How far a step of host time alone may lie off, as a share."""
+        """The relative error of a step of pure host time."""
         off = sum((self.bare_ms[p] * self.uncertainty[p]) ** 2 for p in self.factors)
         whole = sum(self.bare_ms.values())
         return float(off**0.5 / whole) if whole else 0.0
@@ -124,10 +122,10 @@ class Calibration:
 def calibrate(
     rows: Rows, steps: Steps, first: int | None = None, use: Callable[[int], Bools] | None = None
 ) -> Calibration | None:
-    """From a run's rows and steps; None where no window was recorded, or no step outside it.
+    """Calibrate from a run's rows and steps; None without a window, or without steps outside it.
 
-    `first` is the number of warm-up steps; None: detected. `use` picks, of so many bare steps,
-    those to calibrate by, so that the others can test it; None: all.
+    `first` is the number of warm-up steps; None: detected. `use` picks the bare steps to calibrate
+    by, so that the others can test it; None: all.
     """
     window = window_steps(rows, steps)
     if not window.any():
@@ -162,7 +160,7 @@ def _window_marks(rows: Rows) -> Rows:
 def calibration_of_run(
     records: RunRecords, use: Callable[[int], Bools] | None = None
 ) -> Calibration | None:
-    """That of a run folder."""
+    """The calibration of a run folder."""
     return calibrate(records.rows, records.steps, records.run.warmup, use)
 
 
@@ -204,8 +202,8 @@ def _from_steps(steps: Steps, window: Bools, bare: Bools, outside: float) -> Cal
 
 
 def _relative_error(values: Floats) -> float:
-    """Of a mean of step times, as a share: from means of consecutive blocks, as noise comes in
-    bursts; from the steps themselves where they are few."""
+    """The relative error of a mean step time, from means of consecutive blocks, since noise comes
+    in bursts; for few steps, from the steps themselves."""
     mean = float(values.mean())
     if len(values) < 2 or mean <= 0:
         return 0.0

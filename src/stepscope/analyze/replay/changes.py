@@ -1,8 +1,8 @@
 """Changes to a window's tasks: what a fix removes, shrinks, merges or reorders.
 
 Each function returns a `Change`: tasks in, new tasks out. `model.replay(a, b)` applies `a`, then
-`b`. What a change needs and no recording contains (the launch of a graph, the hand-over of a
-batch) is a prior, given as an argument with its default in `tasks`.
+`b`. Costs that no recording contains (launching a graph, handing over a batch) are priors, given as
+arguments with defaults in `tasks`.
 """
 
 import re
@@ -60,7 +60,7 @@ def scale_copies(direction: str | None, factor: float) -> Change:
 
 
 def overlap_copies() -> Change:
-    """Batches are copied on a stream of their own, one ahead: beside compute, by a prefetcher.
+    """Batches are copied one ahead on a separate stream, in parallel to compute, by a prefetcher.
 
     They need pinned memory for that: combine with `unblock_copies`.
     """
@@ -79,9 +79,9 @@ def overlap_copies() -> Change:
 def merge_kernels(select: TaskSelector) -> Change:
     """Neighbours on a stream that are selected become one kernel, and their launches one.
 
-    It takes as long as the longest of them (each read and wrote all of it once; together once).
-    The host time of operators whose every kernel was merged into an earlier one goes away, the gap
-    before them included.
+    It takes as long as the longest of them (each read and wrote all of it once; together once). The
+    host time of operators whose kernels were all merged into earlier ones disappears, including the
+    gap before them.
     """
 
     def change(tasks: Tasks) -> Tasks:
@@ -106,7 +106,7 @@ def fuse_pointwise(*categories: str) -> Change:
 
 
 def _first_of_run(tasks: Tasks, chosen: Column) -> Column:
-    """For each selected piece of work the first of its run of neighbours; NOTHING for others.
+    """For each selected piece of work, the first of its run of neighbours; NOTHING for others.
 
     A run ends where the stream, step or phase changes, or the host waits in between.
     """
@@ -139,7 +139,7 @@ _COMPUTE = ("forward", "backward", "optimizer")
 
 
 def wait_kind_of(word: str) -> WaitKind | None:
-    """What a word of `show["syncs"]` (or of `Waited`) stands for in a window; None if nothing."""
+    """The WaitKind for a word of `show["syncs"]`, or None."""
     for kind, words in _WORDS.items():
         if word == kind.name.lower() or re.search(words, word):
             return kind
@@ -175,7 +175,7 @@ def unblock_copies(faster: float = 1.0) -> Change:
 
 
 def remove_host(select: TaskSelector, share: float = 1.0) -> Change:
-    """So much of the selected host time goes away (1: all of it); what it launches stays."""
+    """Remove this share of the selected host time (1: all of it); what it launches stays."""
     return scale_host(select, 1.0 - share)
 
 
@@ -191,7 +191,7 @@ def scale_host(select: TaskSelector, factor: float) -> Change:
 
 
 def drop_host(name: str) -> Change:
-    """Host time goes away by name: a regular expression, also of the operator around."""
+    """Remove host time by name: a regular expression, also on the enclosing operator."""
     own, inside = select_host(name=name), select_host(operator=name)
     return remove_host(lambda tasks: own(tasks) | inside(tasks))
 
@@ -221,7 +221,7 @@ def drop_launch_cost(*phases: str, launch_ns: float = GRAPH_LAUNCH_NS, keep: flo
 
 
 def _change_loader(change: Callable[[LoaderQueue], LoaderQueue]) -> Change:
-    """The loader changed; nothing where none is known."""
+    """Change the loader; nothing changes if none is known."""
 
     @wraps(change)
     def changed(tasks: Tasks) -> Tasks:
@@ -232,7 +232,7 @@ def _change_loader(change: Callable[[LoaderQueue], LoaderQueue]) -> Change:
 
 
 def set_workers(count: int) -> Change:
-    """So many worker processes make the batches; 0: the host does it itself."""
+    """This many worker processes make the batches; 0: the host does it itself."""
     return _change_loader(lambda loader: replace(loader, workers=count))
 
 
@@ -242,7 +242,7 @@ def scale_batch_time(factor: float) -> Change:
 
 
 def recycle_batch_memory() -> Change:
-    """Workers hand batches over in memory that was used before."""
+    """Workers hand batches over in reused memory."""
     return _change_loader(lambda loader: replace(loader, recycled=True))
 
 

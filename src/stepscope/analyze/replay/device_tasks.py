@@ -74,7 +74,7 @@ def _launched(timeline: Timeline, chain: HostChain) -> tuple[Column, Column]:
     whole, place = whole[order], place[order]
     for first in np.flatnonzero(np.diff(device.stream[whole], prepend=-2)).tolist():
         if place[first] == NOTHING:
-            place[first] = -2  # before anything known on its stream: not of this window
+            place[first] = -2  # before any known work on its stream: not of this window
     filled = np.maximum.accumulate(np.where(place != NOTHING, np.arange(len(place)), 0))
     place = place[filled]
     return whole[place >= 0], place[place >= 0]
@@ -137,7 +137,7 @@ _MEMORY = re.compile(
     r"^((cuda|hip)(Malloc|Free|HostAlloc|FreeHost)|cuMem(Create|Map|Unmap|Release|SetAccess|Alloc"
     r"|Free|HostAlloc))(_v\d+)?$"
 )
-_CALLS_OF_ONE = 4.0  # times the usual launch: beyond, it stood at a full queue
+_CALLS_OF_ONE = 4.0  # times the usual launch: longer ones waited at a full queue
 
 
 def host_waits(
@@ -168,7 +168,7 @@ def host_waits(
 
 
 def cost_without_waits(timeline: Timeline, chain: HostChain, waits: WaitTasks) -> Column:
-    """Each stretch without what it waited: blocking calls, and launches into a full queue."""
+    """Each stretch's duration without its waits: blocking calls, and launches into a full queue."""
     host, owner = timeline.host, chain.owner
     duration: Column = chain.duration.astype(np.float64)
     duration[waits.at] = np.minimum(duration[waits.at], RELEASE_NS)
@@ -191,7 +191,7 @@ def is_driver_memory_call(timeline: Timeline, chain: HostChain) -> Column:
 
 
 def queued_shares(chain: HostChain, labels: StretchLabels, waits: WaitTasks, own: Column) -> Column:
-    """Of each phase's recorded host time, the share that launches stood at a full queue."""
+    """The share of each phase's recorded host time that launches waited at a full queue."""
     whole = np.bincount(labels.phase, chain.duration, len(STEP_PHASES))
     lost = chain.duration - own
     lost[waits.at] = 0.0

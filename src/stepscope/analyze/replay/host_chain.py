@@ -1,4 +1,4 @@
-"""The host chain: threads that take turns as one row of stretches, each with its phase."""
+"""The host chain: alternating threads as one series of stretches, each with its phase."""
 
 import re
 from dataclasses import dataclass, replace
@@ -66,8 +66,8 @@ class HostChain:
 
 
 def host_chain(timeline: Timeline, start_ns: int, end_ns: int) -> HostChain | None:
-    """What drove the program between two times: the main thread, and while it waits the
-    thread that works for it (autograd's). None where no host event was recorded.
+    """What drove the program between two times: the main thread and, while it waits, the thread
+    that works for it (autograd's). None if no host event was recorded.
     """
     waits = find_thread_waits(timeline, device_order(timeline, start_ns, end_ns))
     if waits.main == NOTHING:
@@ -111,7 +111,7 @@ def _turns(
     return turns
 
 
-_UNKNOWN_PHASE = 255  # not told yet
+_UNKNOWN_PHASE = 255  # unknown so far
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,8 @@ class WindowClocks:
     backward: Column
 
     def for_steps(self, steps: int) -> Self | None:
-        """For so many steps: these, or their mean where their number differs; None without any."""
+        """The clocks for this many steps: these, or their mean if the numbers differ; None without
+        any."""
         if not len(self.forward):
             return None
         if len(self.forward) == steps:
@@ -179,7 +180,7 @@ def _count_from(first: Column, mask: Column) -> Column:
 def _take(
     phase: Column, own: Column, chain: HostChain, budget: float, kind: int, cuts: list[int]
 ) -> None:
-    """Mark so much of the unknown time just before the backwards of a step, shared by length."""
+    """Mark this much of the unknown time just before a step's backwards, shared by length."""
     runs = _runs(phase, own)
     total = sum(float(chain.duration[rows].sum()) for rows in runs)
     for rows in runs:

@@ -1,4 +1,5 @@
-"""What is known of a program when a fix's gain is predicted, and what fixes and rules ask of it.
+"""What is known about a program when a fix's gain is predicted, and what fixes and rules derive
+from it.
 
 Fixes import this inside the program: numpy and the replay are imported in functions only.
 """
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 
 Changes: TypeAlias = "list[Change] | None"
-"""What a fix changes in a window, to be replayed in order; None where it changes nothing there, or
-where nothing tells what it would do."""
+"""Changes to replay in order; None if a fix changes nothing in the window, or its effect is
+unknown."""
 
 
 class LoaderFacts(TypedDict, total=False):
@@ -88,7 +89,7 @@ class MachineFacts(TypedDict, total=False):
 
 
 class ProgramConfig(TypedDict, total=False):
-    """What a program is set to."""
+    """A program's settings."""
 
     models: Sequence[ModelFacts]
     optimizers: Sequence[OptimizerFacts]
@@ -115,14 +116,14 @@ class KnownProgram(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DeviceLimits:
-    """The most the device can do; empty and None where nothing is known."""
+    """The device's limits; empty and None if unknown."""
 
     flops_per_s: Mapping[str, float] = field(default_factory=dict)
     bytes_per_s: float | None = None
 
 
 def device_limits(known: KnownProgram) -> DeviceLimits:
-    """Of the GPU as the roofline took them; of the processor as `doctor` measured them."""
+    """For the GPU, from the roofline; for the CPU, as `doctor` measured them."""
     if known.device != "cpu":
         roofline = known.trace.roofline if known.trace else None
         found = roofline.ceilings if roofline else None
@@ -174,7 +175,7 @@ def host_operator_rows(known: KnownProgram) -> "list[HostEntry]":
     return known.trace.host.operators if known.trace and known.trace.host else []
 
 
-REACHED_SHARE = 0.75  # of a ceiling: what large kernels get of it, a prior
+REACHED_SHARE = 0.75  # of a ceiling: what large kernels reach, a prior
 LEAST_NS = 2_000.0  # of a kernel: none is shorter
 SHORT_NS = 10_000.0
 """Kernels shorter than this are bound by latency, which neither rates nor bytes change."""
@@ -183,10 +184,10 @@ RooflineRow: TypeAlias = "OperatorRate"  # an operator with one set of shapes, o
 
 
 def time_at_bound(row: "OperatorRate", least_ns: float, rest: float) -> float | None:
-    """A row's time when its bound at the ceilings falls to `least_ns`.
+    """A row's time if its bound at the ceilings falls to `least_ns`.
 
     What it takes beyond REACHED of its present bound (small sizes, layout changes, bad tiles)
-    falls to the share `rest`. None where its present bound is not known, or nothing is gained.
+    shrinks to the share `rest`. None if its present bound is unknown, or nothing is gained.
     """
     now, bound, count = float(row.time_ns), row.least_ns, max(1, row.kernels)
     if bound is None or now <= 0:
@@ -200,9 +201,9 @@ def time_at_bound(row: "OperatorRate", least_ns: float, rest: float) -> float | 
 def factors_by_operator(
     rows: "Iterable[OperatorRate]", new_time: "Callable[[OperatorRate], float | None]"
 ) -> dict[str, float]:
-    """For each operator its new time over its present one; those that stay are left out.
+    """Each operator's new time over its present one, without unchanged ones.
 
-    `new_time` gives the nanoseconds that a row would take; None: as long as now.
+    `new_time` returns a row's new nanoseconds; None: unchanged.
     """
     before: dict[str, float] = defaultdict(float)
     after: dict[str, float] = defaultdict(float)
@@ -235,7 +236,7 @@ def scale_operators(factors: Mapping[str, float]) -> "Change | None":
 
 
 def exact_names_pattern(names: Iterable[str]) -> str:
-    """A regular expression that finds exactly these names."""
+    """A regular expression that matches exactly these names."""
     return "^(" + "|".join(re.escape(name) for name in sorted(names)) + ")$"
 
 
@@ -291,9 +292,9 @@ FUSED_STEPS: Final[Mapping[str, FusedStep]] = {
 
 
 def fusible_optimizer(known: KnownProgram) -> str | None:
-    """The optimizer, where it has a fused version that is not on; for a trace alone, as it looks.
+    """The optimizer if it has an unused fused version; for a trace alone, judged by its kernels.
 
-    None where there is none such.
+    Else None.
     """
     if known.show is None:
         groups = known.trace.by.operator if known.trace else []
@@ -311,7 +312,7 @@ def fusible_optimizer(known: KnownProgram) -> str | None:
 
 
 def optimizer_ms(known: KnownProgram) -> float:
-    """What a step's optimizer takes: the device's time, or on the processor the phase."""
+    """The optimizer's time per step: device time, or on the CPU the phase."""
     if known.device == "cpu":
         return known.show.phases_ms.get("optimizer", 0.0) if known.show else 0.0
     groups = known.trace.by.phase if known.trace else []

@@ -39,7 +39,7 @@ from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline
 
 _DATA_WAIT = STEP_PHASES.index("data_wait")
 _MODEL_ERROR = 0.02  # of a step whose every cost is known: what the replay itself leaves out
-_UNCALIBRATED = 0.25  # of a bare trace: how far recording may have slowed the host
+_UNCALIBRATED = 0.25  # of a trace alone: how far recording may have slowed the host
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class ReplayModel:
     tasks: Tasks
     unchanged: ReplayedStep
     error: float  # how far `step_ms` may lie from the bare step, as a share
-    calibrated: bool  # whether times are those of the bare program; else they are as recorded
+    calibrated: bool  # whether times are the bare program's; else as recorded
 
     @property
     def step_ms(self) -> float:
@@ -64,7 +64,7 @@ class ReplayModel:
         return tasks
 
     def with_loader(self, loader: LoaderQueue) -> Self:
-        """The same window with batches from a loader; as it is where it takes none."""
+        """The same window with batches from a loader; unchanged if it takes none."""
         if not len(self.tasks.fetches):
             return self
         known = loader.workers if loader.measured is None else loader.measured
@@ -78,7 +78,7 @@ class ReplayModel:
         return replay_tasks(self.changed(*changes))
 
     def host_share(self, chosen: TaskSelector) -> float:
-        """What stretches of the host are of its own time, 0 to 1."""
+        """The share of the host's self time in chosen stretches, 0 to 1."""
         times = self.tasks.host.duration
         return float(times[chosen(self.tasks)].sum() / max(times.sum(), 1.0))
 
@@ -122,7 +122,7 @@ def _tasks(
     if calibration is not None:
         recorded = np.bincount(labels.phase, duration, len(STEP_PHASES)) / len(steps) / 1e6
         queued = queued_shares(chain, labels, waits, duration)
-        if len(waits) < len(steps):  # nothing else keeps the host from running ahead
+        if len(waits) < len(steps):  # otherwise nothing keeps the host from running ahead
             busy_ms = float(work.duration.sum()) / len(steps) / 1e6
             calibration = calibration.with_device_busy(busy_ms)
         scale = calibration.scale(recorded, queued)

@@ -1,4 +1,4 @@
-"""The replay: tasks tiled several times in a row, as their dependencies allow.
+"""The replay: tasks repeated several times in a row, as dependencies allow.
 
 Nothing happens at a recorded time. The host goes along its chain; work begins when it has been
 launched, when its stream is free and when what it waits for has ended; the host stops where it
@@ -32,13 +32,13 @@ _SHARED = 0.95  # of the cores' time, where host and workers fill them: they als
 
 
 def making_ns(loader: LoaderQueue) -> float:
-    """What a worker takes for a batch while no other work is in its way."""
+    """A worker's time for a batch if nothing else competes."""
     carried = _carrying(loader, WORKER_MS_PER_MB, _fresh(loader))
     return max(0.0, loader.batch_ms + carried) * 1e6
 
 
 def _fresh(loader: LoaderQueue) -> float:
-    """The part of what fresh memory costs that is left."""
+    """The remaining share of the cost of fresh memory."""
     return RECYCLED_SHARE if loader.recycled else 1.0
 
 
@@ -50,7 +50,7 @@ def _carrying(loader: LoaderQueue, ms_per_mb: float, now: float) -> float:
 
 
 def delay_ns(loader: LoaderQueue) -> float:
-    """What unsteady delivery costs a batch: it averages out over workers."""
+    """The cost of unsteady delivery per batch; it averages out over workers."""
     known = loader.measured or loader.workers
     return loader.late_ms * 1e6 * min(1.0, known / max(1, loader.workers))
 
@@ -65,7 +65,7 @@ def _loader_limits(tasks: Tasks, host_ns: float) -> tuple[float, float]:
     batches = len(tasks.fetches) / tasks.steps
     known = loader.workers if loader.measured is None else loader.measured
     most = max(1.0, loader.cores) / max(loader.processor, 1e-3)  # what these cores have room for
-    slowed = max(1.0, known / most)  # by so much the measured time was, for want of cores
+    slowed = max(1.0, known / most)  # how much the measured time was stretched by too few cores
     made = making_ns(loader) / (min(float(loader.workers), most) * slowed) + delay_ns(loader)
     each = _fresh(loader) * HAND_OVER_MS_PER_MB + PINNING_MS_PER_MB
     pinned = loader.batch_mb * each * 1e6 if loader.pinned else 0.0
@@ -119,8 +119,8 @@ def replay_tasks(tasks: Tasks) -> ReplayedStep:
 
 
 def host_times(tasks: Tasks) -> Column:
-    """Each stretch of the host chain, with what making batches or taking them from workers costs
-    there."""
+    """Each stretch of the host chain, including the cost of making batches or taking them from
+    workers."""
     chain, loader = tasks.host.duration.copy(), tasks.loader
     if loader is None:
         return chain
@@ -147,7 +147,7 @@ def _pauses(tasks: Tasks) -> Column:
 
 
 def run_tiles(tasks: Tasks, chain: Column, tiles: int) -> tuple[list[float], list[float]]:
-    """When the host and the device were done with each tile."""
+    """When the host and the device finished each repetition."""
     reached = np.cumsum(chain)
     total = float(reached[-1]) if len(reached) else 0.0
     actions = _actions(tasks, reached)

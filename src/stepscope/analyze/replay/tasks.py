@@ -23,25 +23,25 @@ from stepscope.record.timeline import Column, DeviceKind
 GRAPH_LAUNCH_NS = 12_000.0  # the host's part of launching a CUDA graph
 FUSED_STEP_NS = 250_000.0
 """The host's part of a fused optimizer's step: gathering its tensors and a few launches."""
-LATENCY_NS = 1_500.0  # from the launching call's end until an idle device begins
+LATENCY_NS = 1_500.0  # from the launching call's end until an idle device starts
 BETWEEN_NS = 1_000.0
 """From the end of one piece of work until the next in its stream begins, both being queued."""
 GRAPH_BETWEEN_NS = 600.0  # the same inside a CUDA graph
-RELEASE_NS = 6_000.0  # from the end of the work waited for until the host goes on
+RELEASE_NS = 6_000.0  # from the end of the awaited work until the host continues
 _HAND_OVER_MS = 0.3  # what taking a batch from a worker costs the host
 WORKER_MS_PER_MB = 0.9
-"""What a worker needs more for a megabyte of a batch than the host would: fresh shared memory to
-put it in, and a heap of its own. Seen on a virtual machine; others may be faster."""
+"""A worker's extra time per megabyte of a batch over the host's: fresh shared memory, and its own
+heap. Measured on a virtual machine; others may be faster."""
 HAND_OVER_MS_PER_MB = 0.35
-"""What a megabyte of a worker's batch costs the host: mapping it, touching it first, unmapping."""
+"""The host's time per megabyte of a worker's batch: mapping, first touch, unmapping."""
 RECYCLED_SHARE = 0.25
-"""What is left of both where that memory was used before: benchmarks/worker_memory.py."""
+"""The share of both that remains with reused memory: benchmarks/worker_memory.py."""
 PINNING_MS_PER_MB = 0.05
-"""What a megabyte costs the thread that pins batches, besides taking it over: a copy."""
+"""The pinning thread's time per megabyte besides receiving it: a copy."""
 BARE_HOST_SHARE = 0.45
 """Bare over recorded host time, where the clocks cannot tell for waiting at a full queue: between
 0.35 and 0.55 in programs whose clocks could tell."""
-MOST_HAND_OVER_MS = 1.0  # what it costs at most: a longer wait for a batch is a wait for its worker
+MOST_HAND_OVER_MS = 1.0  # its maximum: a longer wait for a batch is a wait for its worker
 
 
 class StretchKind(IntEnum):
@@ -75,7 +75,7 @@ class HostTasks:
     """
 
     duration: Column  # float64
-    did: Column  # uint8, Did
+    did: Column  # uint8, StretchKind
     phase: Column  # uint8, into STEP_PHASES
     name: Column  # int32, into Tasks.names: the innermost event's; NOTHING in gaps
     operator: Column  # int32, into Tasks.names: the innermost operator's, NOTHING outside
@@ -88,7 +88,7 @@ class HostTasks:
 
 @dataclass(frozen=True, slots=True)
 class DeviceTasks:
-    """Kernels, copies and memsets in the order they were launched."""
+    """Kernels, copies and memsets in launch order."""
 
     duration: Column  # float64
     at: Column  # int32, the host stretch that launched it; all work of a CUDA graph shares one
@@ -100,7 +100,7 @@ class DeviceTasks:
     category: Column  # uint8, into CATEGORIES
     phase: Column  # uint8, into STEP_PHASES
     operator: Column  # int32, into Tasks.names: the innermost operator's
-    call: Column  # int32, as Host.call
+    call: Column  # int32, as HostTasks.call
     bytes: Column  # int64, of copies; NOTHING where not known
     event: Column  # int32, into the timeline's device events
     step: Column  # int32
@@ -113,10 +113,10 @@ class DeviceTasks:
 
 @dataclass(frozen=True, slots=True)
 class WaitTasks:
-    """Where the host stands still until the device has caught up, in order."""
+    """Where the host stops until the device has caught up, in order."""
 
     at: Column  # int32, the host stretch at whose end the host waits
-    what: Column  # uint8, Waited
+    what: Column  # uint8, WaitKind
     work: Column  # int32, the work waited for; NOTHING: all that was launched before
     stream: Column  # int32, where only one stream is waited for; NOTHING: the whole device
     phase: Column  # uint8, into STEP_PHASES
@@ -137,19 +137,19 @@ class LoaderQueue:
     workers: int  # 0: the host makes batches itself, inside `data_wait`
     cores: float = 1.0  # usable processor cores, shared by the workers and the host
     host_cores: float = 1.0
-    """Of these, what the host itself keeps busy: its threads, for a program on the CPU."""
+    """How many of these the host itself keeps busy: its threads, for a program on the CPU."""
 
     hand_over_ms: float = _HAND_OVER_MS
-    """What taking a batch from a worker costs the host; a prior where not measured."""
+    """The host's cost of taking a batch from a worker; a prior if not measured."""
     late_ms: float = 0.0  # what the host waits for a batch beyond that, as they come unsteadily
     processor: float = 1.0
-    """Of making a batch: the share that a core works on it; the rest it waits, for a disk say."""
+    """The share of making a batch that a core computes; the rest it waits, say for a disk."""
     batch_mb: float = 0.0
     """Megabytes of a batch, which has to get from a worker to the host; 0 where not known."""
     measured: int | None = None
     """With how many workers the times were measured; None: as many as `workers`."""
     recycled: bool = False
-    """Whether workers hand batches over in memory that was used before, which was not measured."""
+    """Whether workers hand batches over in reused memory, which was not measured."""
     pinned: bool = False
     """Whether a thread takes batches over and pins them, which was not measured."""
 

@@ -1,7 +1,7 @@
-"""The data pipeline: what the time of a dataset's fetches went to, over all workers.
+"""The data pipeline: where the time of a dataset's fetches went, over all workers.
 
-Times come from fetches that were only timed; the lines' shares, from the few that were followed
-line by line, divide what those leave to neither transforms nor collate, and collate itself.
+Times come from fetches that were only timed; shares of lines, from the few fetches traced line by
+line, divide collate and what is neither transform nor collate.
 """
 
 from collections import defaultdict
@@ -51,7 +51,7 @@ class PipelineSource:
     ms_per_batch: float
     ms_per_sample: float | None  # None if no sample was counted
     collate_share: float
-    processor_share: float | None  # of the time: a core worked, else it waited; None: not known
+    processor_share: float | None  # of the time a core computed, else it waited; None: unknown
     parts: tuple[PipelinePart, ...]
 
 

@@ -30,7 +30,7 @@ class _Stack(NamedTuple):
 
 
 def read_stacks(text: str) -> list[_Stack]:
-    """The stacks of a recording; lines that are torn or have no Python frame are passed over."""
+    """The stacks of a recording; torn lines and lines without a Python frame are skipped."""
     stacks = []
     for row in text.splitlines():
         body, _, count = row.rpartition(" ")

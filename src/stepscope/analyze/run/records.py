@@ -1,4 +1,4 @@
-"""A run folder as recorded: each file is read when first asked for, and once."""
+"""A run folder as recorded: each file is read once, on first use."""
 
 from contextlib import suppress
 from functools import cached_property
@@ -43,7 +43,7 @@ class Windows(Struct, frozen=True):
 
 
 class RunRecords:
-    """What a run left in its folder, and what follows from that alone. Writes nothing."""
+    """The contents of a run folder, and what follows from them alone. Writes nothing."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -61,7 +61,7 @@ class RunRecords:
 
     @cached_property
     def facts(self) -> Facts:
-        """What the program's process learned, by kind."""
+        """What the probe recorded, by kind."""
         return read_facts(self.folder / "facts.jsonl")
 
     @cached_property
@@ -86,7 +86,7 @@ class RunRecords:
 
     @cached_property
     def fixes(self) -> list[FixOutcome]:
-        """What became of the fixes that were asked for."""
+        """What became of the requested fixes."""
         return fix_outcomes(self.facts.fixes, self.run.fixes)
 
     @cached_property
@@ -108,7 +108,7 @@ class RunRecords:
 
     @cached_property
     def windows(self) -> Windows:
-        """Taken from window.json where an earlier reader left it: analysing takes a while."""
+        """Read from window.json if an earlier reader left it, since analysing takes a while."""
         if self._kept_windows:
             return self._kept_windows
         stacks, lines = _analysis(self.stacks), None

@@ -94,7 +94,7 @@ def gpu_totals(
     use: Bools,
     window: TraceAnalysis | None,
 ) -> GpuTotals | None:
-    """The GPU's part; None where the program used none."""
+    """The GPU's totals; None if the program used none."""
     memory = facts.last(MemoryFact)
     if memory is None or memory.peak_allocated_bytes is None:
         return None
@@ -148,7 +148,7 @@ def host_totals(samples: Rows, steps: Steps, use: Bools) -> HostTotals | None:
 
 
 def free_cores(usable: float, host: HostTotals | None) -> float:
-    """The cores that others leave the program, at least one; 0 where the cores are not known."""
+    """The cores that others leave to the program, at least one; 0 if unknown."""
     others = (host.other_cpu_percent or 0.0) / 100 if host else 0.0
     if others <= QUIET_SHARE * usable:
         return usable

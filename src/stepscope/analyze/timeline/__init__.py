@@ -1,1 +1,1 @@
-"""From a timeline to answers: pure functions that return data."""
+"""Analyses of a timeline: pure functions that return data."""

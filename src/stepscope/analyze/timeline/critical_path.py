@@ -1,4 +1,4 @@
-"""The critical path through host and device: what the time of a window depended on.
+"""The critical path through host and device: what a window's time depended on.
 
 The path is walked back from its end; at each time exactly one thing is on it, so its segments
 tile the window. Each gets a side, a category and a name.

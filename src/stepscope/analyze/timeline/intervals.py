@@ -39,22 +39,22 @@ def span(start: int, end: int) -> Spans:
 
 
 def union(a: Spans, b: Spans) -> Spans:
-    """What lies in either."""
+    """The union."""
     return merge(np.concatenate((a.start, b.start)), np.concatenate((a.end, b.end)))
 
 
 def intersection(a: Spans, b: Spans) -> Spans:
-    """What lies in both."""
+    """The intersection."""
     return _combine(a, b, 3)
 
 
 def difference(a: Spans, b: Spans) -> Spans:
-    """What lies in a and not in b."""
+    """The part of a outside b."""
     return _combine(a, b, 1)
 
 
 def _combine(a: Spans, b: Spans, wanted: int) -> Spans:
-    """Where a (counted 1) and b (counted 2) together count as wanted."""
+    """Where the counts of a (1) and b (2) add up to a wanted value."""
     if not len(a.start) or not len(b.start):
         return a if wanted == 1 else Spans(a.start[:0], a.end[:0])
     times = np.concatenate((a.start, a.end, b.start, b.end))

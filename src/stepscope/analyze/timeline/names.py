@@ -1,4 +1,4 @@
-"""What event names say: user frames, copies, communication, and calls that block the host."""
+"""Interprets event names: user frames, copies, communication, and calls that block the host."""
 
 import re
 import sys

@@ -186,7 +186,7 @@ class _Casting:
         self._context.not_applied(NotApplied(reason, place=self._context.place()))
 
     def found(self, module: Any) -> None:
-        """Check a model's parameters before its first call."""
+        """Look at a model's parameters before its first call."""
         name = type(module).__qualname__
         dtypes = {p.dtype for p in module.parameters() if p.is_floating_point()}
         halves = dtypes & {torch.float16, torch.bfloat16}

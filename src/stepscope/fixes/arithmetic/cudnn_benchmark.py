@@ -103,7 +103,7 @@ class _Benchmark:
         self._context.seams.around(type(off), "__set__", property_set)
 
     def found(self, module: Any) -> None:
-        """Report the effect on a model that is about to run."""
+        """Say what it means for a model that is about to run."""
         name = type(module).__qualname__
         if torch.are_deterministic_algorithms_enabled():
             self._refuse(NotApplied(DETERMINISTIC))

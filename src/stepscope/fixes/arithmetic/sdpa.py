@@ -206,7 +206,7 @@ _PRODUCTS = ("matmul", "bmm", "einsum", "baddbmm")
 
 
 def _report_written_out(module: Any, context: FixContext) -> None:
-    """Report where a model's own layers multiply, take a softmax, and multiply again."""
+    """Say where a model's own layers multiply, take a softmax, and multiply again."""
     for cls in {type(layer) for layer in module.modules()}:
         code = getattr(getattr(cls, "forward", None), "__code__", None)
         if code is None or not is_user_code(code):

@@ -73,7 +73,7 @@ class Batch(Fix):
         def made(arguments: dict[str, Any]) -> None:
             sampler = arguments.get("batch_sampler")
             before = arguments.get("batch_size", 1)
-            if sampler is not None:  # its meaning is known only for torch's own
+            if sampler is not None:  # of others than torch's own it is not known what it means
                 torchs = type(sampler) is torch.utils.data.BatchSampler
                 before = sampler.batch_size if torchs else None
             refused = _refused(arguments, before, value)
@@ -111,7 +111,7 @@ class Batch(Fix):
 def _refused(
     arguments: dict[str, Any], before: int | None, value: int
 ) -> tuple[Reason, int | None] | None:
-    """Why a loader keeps its batch size, and the number involved; None: it can change."""
+    """Why a loader keeps its batch size, and the number that says it; None: it does not."""
     batches = arguments.get("batch_sampler")
     if before is None:
         return NOT_BATCHED if batches is None else OWN_BATCH_SAMPLER, None

@@ -36,9 +36,9 @@ PINNING_FAILURES = {"cannot pin|only dense CPU tensors can be pinned": UNPINNABL
 class Pin(Fix):
     """Only tensors that came out of a loader are copied without waiting, and only to the GPU.
 
-    A pinned tensor must not be changed while it is copied. In-place changes after the copy are
-    watched for, in the first batches, which are still copied as before, and later; the first one
-    seen ends the fix. Changes through numpy are not seen.
+    A pinned tensor must not be changed while it is copied. Changes in place after the copy are
+    watched for: in the first batches, which are still copied as before, and later; the first one
+    seen ends it. Changes through numpy are not seen.
     """
 
     name = "pin"

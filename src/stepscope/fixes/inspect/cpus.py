@@ -46,8 +46,8 @@ def numa_nodes(root: Path = Path("/")) -> dict[int, set[int]]:
 
 
 def gpu_numa_node(environ: Mapping[str, str], root: Path = Path("/")) -> int | None:
-    """The NUMA node of the first GPU this process will use (under torchrun, number LOCAL_RANK);
-    None if unknown."""
+    """The NUMA node of the GPU this process will use first; None where it is not known. Under
+    torchrun that is the one numbered LOCAL_RANK."""
     folders = sorted((root / "proc/driver/nvidia/gpus").glob("*:*"))
     found = [re.search(r"GPU UUID:\s*(\S+)", _read(one / "information")) for one in folders]
     uuids = [one[1] if one else None for one in found]

@@ -45,8 +45,8 @@ class DatasetTraits:
     """Names of containers in which it keeps what it computed."""
 
     def shares(self, collate: Any) -> Trait | None:
-        """What retains samples that the program may get and change, or None. Batches from torch's
-        own collating are new."""
+        """What remembers samples that the program may get and change; None: nothing does. What
+        torch's own collating makes is new."""
         return None if collate is torch.utils.data.default_collate else self.caches
 
     def varies(self) -> Variation | None:

@@ -50,7 +50,7 @@ COMPILER_FAILED = Reason("compiler_failed", "torch.compile failed: {error}")
 
 
 def missing_tools(kind: str) -> Reason | None:
-    """Why code for this device type cannot be generated here; None if it can."""
+    """Why code for a kind of device cannot be generated here; None if it can."""
     if kind == "cuda":
         from torch.utils._triton import has_triton
 

@@ -35,7 +35,7 @@ class _Stopwatch:
         self.samples: int | None = None  # None until collate is reached
         self.source: FetchSource | None = None
         self.tracer: _LineTracer | None = None
-        self.holder: Callable[[], object] | None = None  # gives None once the fetch is over
+        self.holder: Callable[[], object] | None = None  # returns None once the fetch is over
         self.processor_ns = 0  # of the last fetch: what a core worked on it
         self._started_ns = self._worked_ns = 0
 
@@ -158,7 +158,7 @@ class DataClock:
         self._forget()
 
     def _forget(self) -> None:
-        """Start anew: nothing counted so far belongs to this process."""
+        """Start over: nothing counted so far belongs to this process."""
         self.watch.reset()
         self._slots: SlotTable | None = None
         self._sources: dict[Any, FetchSource] = {}

@@ -1,4 +1,4 @@
-"""The second wall, where namespaces are not to be had, as in most containers. Landlock refuses to
+"""The second wall, for systems without namespaces, such as most containers. Landlock refuses to
 write, create and remove files outside a few folders, in every program the trial starts. It knows
 nothing of modes, owners, times and attributes: a system call filter leaves those as they are,
 everywhere, and says they were changed."""
@@ -97,7 +97,7 @@ def _is_exposed(entry: os.DirEntry[str]) -> bool:
 
 
 _LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
-_ALLOWED, _REFUSED = 0x7FFF0000, 0x00050000  # the latter plus an error number; 0: "it was done"
+_ALLOWED, _REFUSED = 0x7FFF0000, 0x00050000  # the latter plus an error number; 0: success
 _NOT_IMPLEMENTED = 38
 
 

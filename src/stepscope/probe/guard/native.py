@@ -1,4 +1,4 @@
-"""What audit events do not show: libraries that write in native code, and trackers that upload."""
+"""What audit events miss: libraries that write in native code, and trackers that upload."""
 
 import functools
 import os

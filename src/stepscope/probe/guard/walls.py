@@ -1,5 +1,5 @@
-"""Which wall this machine has around a trial's writes. A wall is put up in the trial's own process
-and holds for all it starts; nothing takes it down again."""
+"""The walls this machine offers around a trial's writes. A wall is set up in the trial's own
+process, covers everything it starts, and cannot be removed."""
 
 import os
 import shutil
@@ -27,7 +27,7 @@ def enter_wall(wall: Wall, folders: Iterable[str]) -> None:
 
 @cache
 def find_wall() -> Wall:
-    """The best there is, found by trying."""
+    """The best available wall, found by trying."""
     if sys.platform != "linux" or not _driver_is_up():
         return Wall.NONE
     return next((wall for wall in _WALLS if _holds(wall)), Wall.NONE)

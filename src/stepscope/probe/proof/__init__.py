@@ -1,1 +1,1 @@
-"""What a proof imposes on a trial and records in it: seeds, draws, rounding, norms, outputs."""
+"""What a proof controls and records in a trial: seeds, draws, rounding, norms, outputs."""

@@ -1,4 +1,4 @@
-"""What a proof changes in a trial: random draws that follow from the batch alone, whoever makes it,
+"""What a proof changes in a trial: random draws that depend on the batch alone, whoever makes it,
 and weights rounded once before the first step.
 """
 

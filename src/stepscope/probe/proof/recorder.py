@@ -134,7 +134,7 @@ _WRITTEN_EVERY = 50
 
 
 class ProofRecorder:
-    """Keeps it, and writes it as fact `proof` now and then and at the end."""
+    """Records it, and writes fact `proof` from time to time and at the end."""
 
     def __init__(self, core: Core) -> None:
         self._core = core

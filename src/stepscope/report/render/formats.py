@@ -218,8 +218,7 @@ RENDERERS: tuple[Renderer, ...] = tuple(
 
 @cache
 def all_renderers() -> tuple[Renderer, ...]:
-    """Our renderers, then those of other packages. Raises UsageError for one that cannot be
-    loaded."""
+    """Ours, then those of other packages. Raises UsageError for one that cannot be loaded."""
     from importlib.metadata import entry_points
 
     found = list(RENDERERS)

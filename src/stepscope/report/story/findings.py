@@ -57,7 +57,7 @@ def _fix_argument(fix: Document) -> str:
 
 
 def suggested_fixes(document: Document) -> list[str]:
-    """The fixes behind the headroom, as `--fix` takes them; all fixes without a headroom."""
+    """What the headroom rests on, as `--fix` takes it; all fixes where there is no headroom."""
     by = (document.get("headroom") or {}).get("by") or ()
     found = document.get("findings") or []
     chosen = [one for one in found if one["id"] in by] or found

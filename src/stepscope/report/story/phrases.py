@@ -118,7 +118,7 @@ def command_line(run: Document) -> str:
 
 
 def rerun_command(document: Document, options: str) -> str:
-    """The command that observes the same program with these options."""
+    """The command that observes the same program with other options."""
     told = command_line(document["run"])
     return joined("stepscope run", options, "…" if MASK in told else told, by=" ")
 

@@ -103,8 +103,8 @@ class GzipText:
         text = self._start + len(self._buffer)
         if text > _ALWAYS_READ and text > MOST_EXPANSION * self._taken:
             raise StepscopeError(
-                f"unfolds to more than {MOST_EXPANSION} times its size, where traces do to 10 to 30"
-                " times: not read further; if you trust it, gunzip it first"
+                f"expands to more than {MOST_EXPANSION} times its size (traces: 10 to 30 times);"
+                " if you trust it, gunzip it first"
             )
 
 

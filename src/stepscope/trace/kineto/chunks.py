@@ -60,7 +60,7 @@ class Tables:
 
 @dataclass(slots=True)
 class Chunk:
-    """Columns that nothing said anything about are left out."""
+    """Columns without values are left out."""
 
     columns: dict[type, Columns] = field(default_factory=dict)
     new: dict[str, list[Any]] = field(default_factory=dict)

@@ -222,7 +222,7 @@ def with_times(rows: Rows, quality: Quality, what: str) -> Rows:
 
 
 def add_count(tally: dict[str, int], what: str, number: int) -> None:
-    """Add to a tally of `Quality`; nothing happened is not worth an entry."""
+    """Add to a tally of `Quality`; zero adds no entry."""
     if number:
         tally[what] = tally.get(what, 0) + number
 

@@ -1,4 +1,4 @@
-"""What a device can do at most: as measured on it, or as its maker says."""
+"""A device's ceilings: measured, or from the datasheet."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from stepscope.record.timeline import DeviceInfo, Timeline
 
 
 class Ceilings(Struct, frozen=True):
-    """The most a device can do."""
+    """A device's ceilings."""
 
     flops_per_s: dict[str, float]  # by dtype, dense: fp32 ordinary units, tf32, bf16 … matrix units
     bytes_per_s: float  # of its memory
@@ -57,7 +57,7 @@ _MEASURED: Final = re.compile(r"matmul_(\w+)_tflops")
 
 
 def datasheet_ceilings(device: DeviceInfo) -> Ceilings | None:
-    """What the maker says of a device; None for devices not in the table."""
+    """A device's datasheet; None for devices not in the table."""
     for pattern, tflops, gb_per_s in _DATASHEETS:
         if device.name and re.search(pattern, device.name, re.IGNORECASE):
             if gb_per_s == 1555 and (device.memory_bytes or 0) > 60 << 30:  # the A100 of 80 GB

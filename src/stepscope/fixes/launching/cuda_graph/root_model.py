@@ -78,8 +78,7 @@ _SINGLE_GRADIENTS_ASKED = Reason(
 
 
 def _not_captured(module: Any, tensors: list[Any], kind: str) -> NotApplied | None:
-    """Why a model cannot be captured; None if it is worth trying. `kind`: the device type with
-    graphs."""
+    """The reason; None if it is worth trying. `kind`: the device that has graphs."""
     parameters = list(module.parameters())
     devices = {tensor.device for tensor in (*parameters, *module.buffers(), *tensors)}
     if any(device.type != kind for device in devices):

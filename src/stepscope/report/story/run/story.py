@@ -58,7 +58,7 @@ from stepscope.report.story.trace.story import (
 from stepscope.results.load import LoadedResult, Run, RunTables
 
 Document = dict[str, Any]
-_LOG_FROM = 20.0  # times the median: a first step this long hides all others on a linear axis
+_LOG_FROM = 20.0  # times the median: a first step that long hides all others on a plain axis
 
 
 def _step(document: Document, tables: RunTables | None) -> Section:
@@ -75,7 +75,7 @@ def _step(document: Document, tables: RunTables | None) -> Section:
 
 
 def _phases_chart(document: Document) -> Chart:
-    """The mean step as a bar; below it the host's and the device's view, if both are known."""
+    """The mean step as a bar; below it what host and device each saw, where both are known."""
     word = step_noun(document)
     rows = {word: document["phases_ms"]}
     if document["phases_device_ms"] is not None:
