@@ -148,7 +148,7 @@ class Core:
                 self._step_ended(count)
 
     def marked(self) -> None:
-        """The program marked the end of a step."""
+        """The program says that a step has ended."""
         if not self._marked:
             self._marked = self.stepping = True
             self.steps = 0
