@@ -183,7 +183,7 @@ def test_a_model_of_transformers_that_returns_weights_is_left_alone(tmp_path, fu
         model = tiny()
         model(TOKENS)
         assert len(model(TOKENS, output_attentions=True).attentions) == 2
-    assert "attention weights are asked for at" in run.fixes()["sdpa"]["reasons"][0]
+    assert "attention weights are requested at" in run.fixes()["sdpa"]["reasons"][0]
 
 
 class ByHand(nn.Module):

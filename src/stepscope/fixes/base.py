@@ -1,4 +1,4 @@
-"""What a fix is, and what it works with inside the program."""
+"""The definition of a fix, and its context inside the program."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ __all__ = ["Fix", "FixContext", "FixKind", "SourceEdit"]
 
 
 class FixContext:
-    """A fix's way into the program it is applied to, and where it reports what it did."""
+    """A fix's access to the program, and where it reports what it did."""
 
     def __init__(self, fix: "Fix", seams: "Seams") -> None:
         self.seams = seams
@@ -41,7 +41,7 @@ class FixContext:
         self._reported: set[Applied | NotApplied] = set()
 
     def applied(self, record: Applied, kind: FixKind | None = None) -> None:
-        """It took effect. `kind`: where that is not the fix's usual one."""
+        """It took effect. `kind`: if not the fix's usual one."""
         self._report(replace(record, kind=kind or self._fix.kind))
 
     def not_applied(self, record: NotApplied) -> None:
@@ -53,7 +53,7 @@ class FixContext:
         self._report(NotApplied(reason, LOADER, place=self.place(), value=value))
 
     def place(self) -> SourceLine | None:
-        """The line of the user's code that led to the present call."""
+        """The line of the user's code behind the current call."""
         from stepscope.fixes.inspect.user_code import user_location
 
         return user_location()
@@ -76,11 +76,11 @@ class Fix:
     """What it does, in one line."""
     kind: FixKind
     effort: str
-    """How much its edit of the source is, in a few words."""
+    """The size of its source edit, in a few words."""
     needs: str | None = None
     """The device it needs: "cuda", or None."""
     works_on: ProgramPart | None = None
-    """What the program must have for it; None: nothing in particular."""
+    """The part of the program it needs; None: nothing in particular."""
     requires: str | None = None
     """The fix it needs, unless the program does that itself."""
     inside_of: str | None = None
@@ -88,38 +88,38 @@ class Fix:
     acts_in_step: bool = True
     """Whether a window of steps can show what it gains."""
     only_if_found: bool = False
-    """Tried for speed only where a finding or the user names it."""
+    """Tried for speed only if a finding or the user names it."""
     saves_memory: bool = False
     """It saves memory rather than time."""
     slow_start: bool = False
     """It compiles, captures or measures for minutes before the first steady step."""
     step_grows: bool = False
-    """A step may become as long as several."""
+    """A step may grow as long as several."""
     fills_buffers: bool = False
-    """Batches are ready before they are asked for: only many steps show their pace."""
+    """Batches are ready before they are requested: only many steps show their pace."""
     training_change: TrainingChange | None = None
     """What a semantic fix changes."""
     values: Sequence[str] = ()
-    """What may stand after `=`; empty where nothing may. `N` stands for a number."""
+    """Values allowed after `=`, if any. `N` stands for a number."""
     default: str | None = None
-    """What stands for a fix given without a value."""
+    """The value of a fix given without one."""
     suggested: Sequence[str] = ()
     """Values worth trying, the best guess first."""
     bad_with: Sequence[str] = ()
     """Fixes it must not be combined with."""
     missing: str = "never reached"
-    """Why it did nothing, where it reported nothing."""
+    """Why it did nothing, if it reported nothing."""
     edited_by_hand: bool = False
     """Its edit is described, never written into the source."""
     edited_at_top: bool = False
-    """Its edit is `SourceEdit.before`, put at the top of the program: before torch is imported
-    where it sets the environment."""
+    """Its edit is `SourceEdit.before`, inserted at the top of the program, before torch is imported
+    if it sets the environment."""
     redraws_model: bool = False
-    """The model's own random draws, as of dropout, are made in another way."""
+    """It changes how the model makes its own random draws, as in dropout."""
     failures: Mapping[str, Reason] = {}
-    """Patterns of exceptions that are its doing, name and text, and what they mean."""
+    """Patterns (name and text) of exceptions it causes, and what they mean."""
     rewrite: Callable[[Source, int], list[Change]] | None = None
-    """Its edit: the statement on a line where it took effect, written anew."""
+    """Its edit: the rewritten statement on a line where it took effect."""
     after_model: str | None = None
     """Its edit: a statement after the model is made, `{0}` being the model's variable."""
     argument: str | None = None
@@ -140,20 +140,20 @@ class Fix:
         raise UsageError(f"--fix {self.name}={text}: use {allowed}")
 
     def environment(self, value: Any) -> dict[str, str]:
-        """Variables the program must be started with."""
+        """Environment variables the program must start with."""
         return {}
 
     @property
     def prior_gain(self) -> float:
-        """The speedup to expect where nothing is predicted."""
+        """The speedup to expect without a prediction."""
         return PRIOR_GAINS.get(self.group, 1.0)
 
     def applies(self, program: ObservedProgram) -> Rejection | None:
-        """Why it cannot help a program that has what it needs; None where it may."""
+        """Why it cannot help a program that has what it needs; None if it may."""
         return None
 
     def in_use(self, program: ObservedProgram) -> bool:
-        """Whether the program does it itself: what requires this fix has something to do then."""
+        """Whether the program does it itself, which satisfies fixes that require it."""
         return False
 
     def needed_beside(self, program: ObservedProgram) -> bool:
@@ -161,12 +161,12 @@ class Fix:
         return True
 
     def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:
-        """What to try first, the likelier first; None stands for no value. Empty: nothing to try.
-        `proposed` is what a finding says."""
+        """Values to try first, likeliest first; None: no value. Empty: nothing to try. `proposed`
+        is a finding's value."""
         return [proposed or (self.suggested[0] if self.suggested else None)]
 
     def other_values(self, value: str, program: ObservedProgram) -> list[str]:
-        """What to try in place of a value that helped, in order; numbers double or halve."""
+        """Values to try in place of one that helped, in order; numbers double or halve."""
         most = self.most(program)
         if most is None or not value.isdecimal():
             return []
@@ -175,7 +175,7 @@ class Fix:
         return [str(one) for one in (more, less) if one >= 1 and (one >= 1.2 * now or one < now)]
 
     def most(self, program: ObservedProgram) -> int | None:
-        """The largest number worth trying; None where no other numbers are."""
+        """The largest number worth trying; None: try no other numbers."""
         return None
 
     def tried_with(self, found: frozenset[str], device: str) -> Sequence[tuple[str, ...]]:
@@ -184,19 +184,19 @@ class Fix:
         return ()
 
     def setup_seconds(self, value: str, device: str) -> float:
-        """What a trial with it takes longer, by experience; trials tell better."""
+        """Extra seconds of a trial with it, by experience; later trials know better."""
         return 0.0
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
-        """What it changes in a window of steps. numpy is imported in here, nowhere else."""
+        """What it changes in a window of steps. Import numpy only in here."""
         return None
 
     def rounding(self, value: str) -> str | None:
-        """The dtype it rounds to; None where it rounds to nothing coarser."""
+        """The dtype it rounds to; None if no coarser than the program's."""
         return None
 
     def batches_per_update(self, value: str) -> int:
-        """How many batches it puts into one update."""
+        """How many batches it combines into one update."""
         return 1
 
     def install(self, value: Any, context: FixContext) -> None:
@@ -212,11 +212,11 @@ class Fix:
         return next(map(Broke, found), None)
 
     def argument_value(self, value: Any) -> str:
-        """What `argument` is to be, as an expression."""
+        """The value of `argument`, as an expression."""
         return "True"
 
     def edit(self, value: Any, line: str) -> SourceEdit:
-        """How to write it into the program, for the line it took effect on."""
+        """The source edit for the line it took effect on."""
         if self.argument is None:
             raise NotImplementedError
         text = self.argument_value(value)

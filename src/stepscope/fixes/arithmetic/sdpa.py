@@ -41,7 +41,7 @@ ATTENTION_IMPLEMENTATION = Target(
     "attention_implementation", '{object} with attn_implementation="{after}"'
 )
 ATTENTION = Target("attention", "MultiheadAttention{at}, whose weights are not used")
-WEIGHTS_ASKED_FOR = Reason("weights_asked_for", "attention weights are asked for{at}")
+WEIGHTS_ASKED_FOR = Reason("weights_asked_for", "attention weights are requested{at}")
 WEIGHTS_RETURNED = Reason("weights_returned", "{object} returns attention weights ({code})")
 WEIGHTS_MAY_BE_USED = Reason(
     "weights_may_be_used",

@@ -69,11 +69,11 @@ WAITS_FOR_GPU = Reason(
 CAPTURE_FAILED = Reason("capture_failed", "{subject}: it could not be captured: {error}{raised}")
 SINGLE_GRADIENTS = Reason(
     "single_gradients",
-    "{subject}: gradients of single parameters are asked for, which CUDA graphs cannot give",
+    "{subject}: gradients of single parameters are requested, which CUDA graphs cannot give",
 )
 _SINGLE_GRADIENTS_ASKED = Reason(
     "single_gradients",
-    "gradients of single parameters were asked for, which CUDA graphs cannot give",
+    "gradients of single parameters were requested, which CUDA graphs cannot give",
 )
 
 
