@@ -112,6 +112,39 @@ def _usual(size: int) -> Iterator[Event]:
         yield from _work(n, start + 2.0)
 
 
+def _training(count: int) -> Callable[[int], Iterator[Event]]:
+    """So many steps of training at most, one for ten events, of as many layers as fit."""
+
+    def made(size: int) -> Iterator[Event]:
+        steps = min(count, size // 10)
+        layers, now, number = max(1, (size // steps - 8) // 7), 0.0, 0
+        for step in range(steps):
+            begun, now = now, now + 1
+            yield _host(now, 5.0, "user_annotation", name="enumerate(DataLoader)#_next")
+            yield _host(now + 6, 4.0, name="aten::copy_")
+            call, copy = _work(number := number + 1, now + 7)
+            yield call | {"name": "cudaMemcpyAsync"}
+            yield copy | {"cat": "gpu_memcpy", "name": "Memcpy HtoD (Pinned -> Device)"}
+            now += 20
+            for layer in range(layers):
+                yield _host(now, 9.0, name="aten::linear")
+                yield _host(now + 1, 7.0, name=f"aten::{'mm' if layer % 3 else 'relu'}")
+                yield from _work(number := number + 1, now + 2)
+                now += 10
+            for _ in range(layers):
+                name = "autograd::engine::evaluate_function: MmBackward0"
+                yield _host(now, 9.0, name=name, tid=2)
+                yield from _work(number := number + 1, now + 2, 2)
+                now += 10
+            yield _host(now, 9.0, "user_annotation", name="Optimizer.step#SGD.step")
+            yield from _work(number := number + 1, now + 2)
+            now += 10
+            yield _host(begun, now - begun, "user_annotation", name=f"ProfilerStep#{step}")
+            now += 1
+
+    return made
+
+
 SHAPES: dict[str, Callable[[int], Iterator[Event]]] = {
     "usual": _usual,
     "deep": _deep,
@@ -125,6 +158,10 @@ SHAPES: dict[str, Callable[[int], Iterator[Event]]] = {
     "many copies": _many("copies"),
     "memory of many devices": _memory,
     "many steps": _steps,
+    "training in 10 steps": _training(10),
+    "training in 1,000 steps": _training(1000),
+    "training in 10,000 steps": _training(10_000),
+    "training in 100,000 steps": _training(100_000),
 }
 
 

@@ -1,6 +1,5 @@
 """`stepscope analyze`: read a trace from any profiler."""
 
-import json
 import sys
 from pathlib import Path
 
@@ -34,6 +33,7 @@ def analyze(
     from stepscope.report.render.terminal.story import print_story
     from stepscope.report.story.narrator import screen_of, story_of
     from stepscope.results.load import Ranks, Trace, load_traces
+    from stepscope.store.json_file import json_text
     from stepscope.trace.export import check_export_path, export_timelines
 
     if target is not None:
@@ -56,8 +56,7 @@ def analyze(
             file=sys.stderr,
         )
     if as_json:
-        json.dump(loaded.document, sys.stdout, indent=1, allow_nan=False)
-        print()
+        print(json_text(loaded.document))
     else:
         story = story_of(loaded) if everything else screen_of(loaded)
         print_story(story, sys.stdout, detail=everything)

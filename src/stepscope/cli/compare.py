@@ -1,7 +1,6 @@
 """`stepscope compare`: is one result faster than another? Prints a verdict, writes files, sets an
 exit code."""
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -108,6 +107,7 @@ def compare(
     from stepscope.compare.verdicts import remember_noise
     from stepscope.report.render.terminal.story import print_story
     from stepscope.report.story.compare import comparison_screen
+    from stepscope.store.json_file import json_text
 
     if not others and len(results) != 2:
         raise UsageError("name two results, A B, or several per side: A1 A2 --to B1 B2")
@@ -121,8 +121,7 @@ def compare(
         remember_noise(side)
     write_files(comparison, [path for path in files if str(path) != "-"])
     if as_json:
-        json.dump(msgspec.to_builtins(comparison), sys.stdout, indent=1, allow_nan=False)
-        print()
+        print(json_text(msgspec.to_builtins(comparison)))
     elif Path("-") in files:
         print(_text(comparison, ".md"), end="")
     else:

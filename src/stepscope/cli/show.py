@@ -1,6 +1,5 @@
 """`stepscope show`: print an earlier run."""
 
-import json
 import sys
 
 import click
@@ -15,11 +14,11 @@ def show(run: str | None, as_json: bool, everything: bool) -> None:
     from stepscope.report.render.terminal.story import print_story
     from stepscope.report.story.narrator import screen_of, story_of
     from stepscope.results.load import load
+    from stepscope.store.json_file import json_text
 
     result = load(run, kinds=["run"])
     if as_json:
-        json.dump(result.document, sys.stdout, indent=1, allow_nan=False)
-        print()
+        print(json_text(result.document))
     else:
         story = story_of(result) if everything else screen_of(result)
         print_story(story, sys.stdout, detail=everything)

@@ -16,6 +16,17 @@ def write_json(path: Path, document: Any, indent: int | None = 1, allow_nan: boo
     write_whole(path, f"{json.dumps(document, indent=indent, allow_nan=allow_nan)}\n".encode())
 
 
+def json_text(document: Any) -> str:
+    """A document as commands print it, indented. Raises ValueError where a number is not finite."""
+    import msgspec
+
+    text = json.dumps(document, allow_nan=False)  # an indent would cost it five times as long
+    try:
+        return msgspec.json.format(text, indent=1)
+    except msgspec.DecodeError:  # half a character, as file names may hold
+        return json.dumps(document, indent=1)
+
+
 def read_json(path: Path) -> Any:
     """The document of a file. Raises FileNotFoundError and BrokenRun."""
     try:

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stepscope.analyze.replay import changes
 from stepscope.analyze.replay.host_chain import host_chain, label_stretches
+from stepscope.analyze.replay.model import model_of_trace
 from stepscope.analyze.timeline.document import trace_analysis
 from stepscope.analyze.timeline.steps import find_steps
 from stepscope.trace.kineto.read import read_kineto
@@ -139,3 +141,21 @@ def test_replay_labels_twice_the_steps_with_twice_the_work(tmp_path: Path) -> No
 def test_replay_labels_as_many_stretches_in_few_steps_as_in_many(tmp_path: Path) -> None:
     few, many = (steps_compared(tmp_path, 1000, per_step) for per_step in (100, 1))
     assert many < 1.3 * few
+
+
+@pytest.mark.parametrize("change", [changes.drop_launch_cost(), changes.fuse_optimizer()])
+def test_replay_changes_twice_the_steps_with_twice_the_work(change: Any, tmp_path: Path) -> None:
+    def looked_at(count: int) -> int:
+        path = tmp_path / "trace.json"
+        path.write_text(json.dumps({"traceEvents": list(in_steps(count))}))
+        tasks = model_of_trace(read_kineto(path, processes=1)).tasks
+        host, work = (
+            replace(one, step=one.step.view(Compared)) for one in (tasks.host, tasks.work)
+        )
+        Counting.taken = 0
+        change(replace(tasks, host=host, work=work))
+        return Counting.taken
+
+    few, many = looked_at(200), looked_at(400)
+    assert few >= 200
+    assert many < 2.6 * few

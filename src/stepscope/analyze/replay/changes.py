@@ -211,13 +211,17 @@ def drop_launch_cost(*phases: str, launch_ns: float = GRAPH_LAUNCH_NS, keep: flo
         numbers = [number for number in chosen if number not in size_waits]
         ours = np.isin(chain.phase, numbers)
         duration = np.where(ours, chain.duration * keep, chain.duration)
-        for step in range(tasks.steps):
-            launch = np.flatnonzero(ours & (chain.step == step))[:1]
-            duration[launch] += launch_ns
+        duration[_first_of_steps(chain.step, ours)] += launch_ns
         graph = work.graph | (np.isin(work.phase, numbers) if keep == 0 else False)
         return _edited(tasks, host={"duration": duration}, work={"graph": graph})
 
     return change
+
+
+def _first_of_steps(steps: Column, chosen: Column) -> Column:
+    """The first chosen row of each step that has one."""
+    rows = np.flatnonzero(chosen)
+    return rows[np.unique(steps[rows], return_index=True)[1]]
 
 
 def _change_loader(change: Callable[[LoaderQueue], LoaderQueue]) -> Change:
@@ -282,16 +286,18 @@ def fuse_optimizer(device_factor: float = 1.0, host_ns: float | None = None) -> 
         chain, work = tasks.host, tasks.work
         ours = select_kernels(phase="optimizer")(tasks)
         mine = select_host(phase="optimizer")(tasks)
-        duration, gone, left = work.duration.copy(), work.gone.copy(), chain.duration.copy()
-        for step in range(tasks.steps):
-            kernels = np.flatnonzero(ours & (work.step == step))
-            duration[kernels[:1]] = work.duration[kernels].sum() * device_factor
-            gone[kernels[1:]] = True
-            own = mine & (chain.step == step)
+        first = _first_of_steps(work.step, ours)
+        of_steps = np.bincount(work.step[ours], work.duration[ours], tasks.steps)
+        duration, gone = work.duration.copy(), work.gone | ours
+        duration[first] = of_steps[work.step[first]] * device_factor
+        gone[first] = False
 
-            total = chain.duration[own].sum()
-            if len(kernels) or host_ns is not None:
-                left[own] *= min(1.0, target / total) if total > 0 else 1.0
+        spent = np.bincount(chain.step[mine], chain.duration[mine], tasks.steps)
+        share = np.minimum(1.0, target / np.maximum(spent, 1.0))
+        if host_ns is None:
+            fused = np.isin(np.arange(tasks.steps), work.step[ours])
+            share = np.where(fused, share, 1.0)
+        left = np.where(mine, chain.duration * share[chain.step], chain.duration)
         return _edited(tasks, host={"duration": left}, work={"duration": duration, "gone": gone})
 
     return change

@@ -1,6 +1,5 @@
 """The formats of a report, one class each. Other packages add theirs by an entry point."""
 
-import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -10,6 +9,7 @@ from stepscope.record.errors import UsageError
 from stepscope.report.story.blocks import Story
 from stepscope.results.comparison import Comparison
 from stepscope.results.load import LoadedResult
+from stepscope.store.json_file import json_text
 
 if TYPE_CHECKING:
     from stepscope.results.redact import NameReplacements
@@ -145,7 +145,7 @@ class Json(Renderer):
     def text(self, report: Report, part: str | None) -> str:
         documents = [subject.document for subject in report.subjects]
         whole = documents[0] if len(documents) == 1 else documents
-        return json.dumps(whole, indent=1, allow_nan=False) + "\n"
+        return json_text(whole) + "\n"
 
 
 class Csv(Renderer):
