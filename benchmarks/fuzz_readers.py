@@ -9,6 +9,7 @@ with exit code 2: no traceback or warning, within 20 s and 1 GiB. Runs at other 
 """
 
 import argparse
+import faulthandler
 import json
 import os
 import sys
@@ -26,6 +27,8 @@ RESULTS = HERE / "results" / "fuzz.json"
 _BLOCK = 250
 """Cases of one process."""
 _SHOWN = 20
+_STUCK_S = 60
+"""The process of a case that not even a signal ends is ended."""
 
 
 def main() -> None:
@@ -143,6 +146,7 @@ def _cases(kind: str, seeds: range, pipe: Any) -> None:
         os.environ |= {"XDG_CACHE_HOME": folder, "HOME": folder}
         os.chdir(folder)
         for seed in seeds:
+            faulthandler.dump_traceback_later(_STUCK_S, exit=True)
             case = make_case(kind, seed, Path(folder))
             began = time.monotonic()
             ended = verdict(case.arguments)

@@ -43,12 +43,15 @@ def _whole(place: Path) -> str:
 
 def _trace_command(draw: random.Random, path: Path, place: Path) -> list[str]:
     trace, ways = str(path), draw.random()
-    if ways < 0.75:
+    if ways < 0.7:
         return ["analyze", trace, *draw.choice([["--json"], ["--all"], []])]
+    if ways < 0.74:
+        exported = place / "out" / f"out{draw.choice(['.parquet', '.arrow'])}"
+        return ["analyze", trace, "--export", str(exported), "--force"]
     if ways < 0.8:
         return ["analyze", trace, _whole(place), "--json"]
     if ways < 0.85:
-        return ["analyze", str(path.parent)]
+        return ["analyze", str(path.parent), *draw.choice([["--json"], []])]
     if ways < 0.93:
         return draw.choice(list(_reports(trace, place)))
     return ["compare", *draw.choice([[trace, _whole(place)], [_whole(place), trace, "--json"]])]
@@ -57,7 +60,7 @@ def _trace_command(draw: random.Random, path: Path, place: Path) -> list[str]:
 def _reports(result: str, place: Path) -> Iterator[list[str]]:
     yield ["report", result, "-o", "-"]
     yield ["report", result, "-o", "-", "--format", "json", "--redact"]
-    for ending in ("html", "md", "csv"):
+    for ending in ("html", "md", "csv", "txt", "zip"):
         yield ["report", result, "-o", str(place / "out" / f"out.{ending}"), "--force"]
 
 
@@ -69,17 +72,22 @@ def _commands(folder: Path, other: Path, place: Path) -> Iterator[list[str]]:
     yield ["report", result, str(other), "-o", "-"]
     yield ["compare", result, str(other)]
     yield ["compare", str(other), result, "--json"]
+    yield ["compare", result, result]
+    yield ["compare", str(other), result, "--to", result, str(other)]
 
 
 def run_commands(folder: Path, other: Path, place: Path) -> Iterator[list[str]]:
-    """The same of a run."""
-    for option in ([], ["--json"], ["--all"]):
+    """The same of a run, and what is for runs alone as often."""
+    for option in ([], ["--json"], ["--all"]) * 3:
         yield ["show", str(folder), *option]
+    yield ["analyze", str(folder)]
     yield from _commands(folder, other, place)
 
 
 def _trace(draw: random.Random, place: Path) -> Case:
     path = damaged_trace(draw, _emptied(place))
+    for number in range(draw.choice([0, 0, 1, 3])):  # other ranks, beside it
+        damaged_trace(draw, path.parent, f"rank{number}.json")
     return Case(_trace_command(draw, path, place), str(path))
 
 

@@ -34,10 +34,10 @@ _CELLS: tuple[Any, ...] = (
 
 
 @cache
-def _small_export() -> bytes:
+def _small_export(encoding: str) -> bytes:
     """The recorded export with a few rows of each table, neighbours in time."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "small.sqlite"
+        path, small = Path(folder) / "whole.sqlite", Path(folder) / "small.sqlite"
         path.write_bytes(gzip.decompress(_EXPORT.read_bytes()))
         with sqlite3.connect(path) as database:
             found = "select name, sql from sqlite_master where type = 'table'"
@@ -46,15 +46,18 @@ def _small_export() -> bytes:
                     database.execute(f'drop table "{name}"')
                 elif name != "StringIds":
                     database.execute(f'delete from "{name}" where rowid > {_ROWS}')
-        database.execute("vacuum")
+        written = sqlite3.connect(small)
+        written.execute(f"pragma encoding = '{encoding}'")
+        written.executescript("\n".join(database.iterdump()))
+        written.close()
         database.close()
-        return path.read_bytes()
+        return small.read_bytes()
 
 
 def damaged_export(draw: random.Random, folder: Path) -> Path:
     """A damaged SQLite export in a folder."""
     path = folder / "trace.sqlite"
-    path.write_bytes(_small_export())
+    path.write_bytes(_small_export(draw.choice(["UTF-8"] * 9 + ["UTF-16le"])))
     kind = draw.random()
     if kind < 0.02:
         replace_file(path, draw)
@@ -79,7 +82,11 @@ def _change(draw: random.Random, database: sqlite3.Connection) -> None:
         return
     column, what = draw.choice(columns), draw.random()
     try:
-        if what < 0.6:
+        if what < 0.2:  # what another column has, or the same moved
+            other, by = draw.choice(columns), draw.choice([0, 1, -1, 10**9, 10**18, -(10**9)])
+            some = draw.choice(["", "where rowid % 2", f"where rowid > {draw.randrange(_ROWS)}"])
+            database.execute(f'update "{table}" set "{column}" = "{other}" + {by} {some}')
+        elif what < 0.6:
             some = draw.choice(["", "where rowid = 1", f"where rowid % 7 = {draw.randrange(7)}"])
             sql = f'update "{table}" set "{column}" = ? {some}'
             database.execute(sql, (draw.choice(_CELLS),))
@@ -93,7 +100,11 @@ def _change(draw: random.Random, database: sqlite3.Connection) -> None:
             database.execute(f'alter table "{table}" rename to "{draw.choice(_READ)}"')
         elif what < 0.85:
             database.execute(f'delete from "{table}"')
-        elif what < 0.9:
+        elif what < 0.88:  # a column that is computed, and long
+            database.execute(f'alter table "{table}" drop column "{column}"')
+            made = draw.choice(["zeroblob(900000)", "printf('%.*c', 99999999, 'x')", "rowid"])
+            database.execute(f'alter table "{table}" add column "{column}" as ({made})')
+        elif what < 0.91:
             database.execute(f'alter table "{table}" rename to hidden')
             database.execute(f'create view "{table}" as select * from hidden')
         else:

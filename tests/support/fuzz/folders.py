@@ -14,17 +14,23 @@ from batch_world import World
 from bench_documents import document, kernels_document, loader_document, point
 from tune_documents import rung, tune_folder, tuned
 
+from fuzz.traces import damaged_trace
 from fuzz.values import damage_bytes, damage_document, replace_file
+from stepscope.analyze.run.records import WINDOW_TRACE
 from stepscope.batch.document import batch_result
 from stepscope.batch.program import BatchRequest, search_program
 from stepscope.launch.program import Program
+from stepscope.store.json_file import LARGEST_DOCUMENT
 from stepscope.store.table import HEADER_BYTES
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "causes"))
 
 from recorded import ARCHIVES, unpack
 
-RUNS = ("graph_breaks", "loader_bound_cuda", "too_few_workers", "evaluation_too_often")
+RUNS = (
+    *("graph_breaks", "loader_bound_cuda", "too_few_workers", "evaluation_too_often"),
+    *("pageable_copies", "item_every_step", "tuned_graph_cuda", "recompilations"),
+)
 _TEXTS = ("run.json", "facts.jsonl", "sources.json", "window.json", "memory-cpu.json")
 _NUMBERS = (
     *(float("nan"), float("inf"), float("-inf"), -1.0, 0.0, -0.0, 0.5, 1e300, -1e300, 5e-324),
@@ -68,23 +74,48 @@ def unpacked(run: str, place: Path) -> Path:
 
 
 def damaged_run(draw: random.Random, place: Path) -> tuple[Path, Path, str]:
-    """A run with one thing damaged, the whole one, and what was done."""
+    """A run with one thing damaged, or some, the whole one, and what was done."""
     whole = unpacked(draw.choice(RUNS), place)
     folder = place / "deep" / "er" / "damaged"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(whole, folder)
-    files = sorted(path for path in folder.iterdir() if path.is_file())
-    path = draw.choice(files)
-    kind = draw.random()
-    if kind < 0.12:
-        return folder, whole, replace_file(path, draw)
+    done = [_damage_run(folder, draw) for _ in range(draw.choice((1, 1, 1, 1, 2, 3)))]
+    return folder, whole, "; ".join(done)
+
+
+def _damage_run(folder: Path, draw: random.Random) -> str:
+    files = sorted(path for path in folder.iterdir() if path.is_file() and not path.is_symlink())
+    files = [path for path in files if 0 < path.stat().st_size < LARGEST_DOCUMENT]
+    path, kind = draw.choice(files), draw.random()
+    if kind < 0.1:
+        return replace_file(path, draw)
+    if kind < 0.17:
+        return damage_bytes(path, draw)
     if kind < 0.2:
-        return folder, whole, damage_bytes(path, draw)
-    if path.suffix == ".npy":
-        return folder, whole, _damage_table(path, draw)
+        return _add_file(path, draw)
+    if kind < 0.3:
+        (folder / "window.json").unlink(missing_ok=True)  # what was made of the trace before
+        (folder / WINDOW_TRACE).unlink(missing_ok=True)
+        return f"{damaged_trace(draw, folder, WINDOW_TRACE)} is damaged"
     texts = [path for path in files if path.name in _TEXTS]
-    path = path if path in texts else draw.choice(texts)
-    return folder, whole, damage_document(path, draw)
+    try:
+        if path.suffix == ".npy":
+            return _damage_table(path, draw)
+        return damage_document(path if path in texts else draw.choice(texts or files), draw)
+    except ValueError as unread:  # damaged before
+        return f"{unread}"
+
+
+def _add_file(path: Path, draw: random.Random) -> str:
+    """The same again, by a name that the tool itself does not give."""
+    names = (
+        *("clock-0.npy", "clock--1.npy", "clock-9e9.npy", f"clock-{10**30}.npy", "clock-.npy"),
+        *("a\nb.json", "\udcff.npy", "é" * 100, "-rf", " ", "window-2.json", "rows.npy.part"),
+        *("report.html", "tune.json", "bench.json", "batch.json", "journal.jsonl", "x.sqlite"),
+    )
+    name = draw.choice(names)
+    (path.parent / name).write_bytes(path.read_bytes())
+    return f"{path.name} is there as {name!r} too"
 
 
 def _damage_table(path: Path, draw: random.Random) -> str:

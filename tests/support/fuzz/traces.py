@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from fuzz.training import training
 from fuzz.values import VALUES, change_value, dumped, replace_file
 
 TRACES = Path(__file__).parents[2] / "data" / "traces"
@@ -83,8 +84,10 @@ _ARGS: dict[str, tuple[Any, ...]] = {
 
 @cache
 def seeds() -> list[str]:
-    """A few dozen events of every recording that is not large, spread over it or in a row."""
-    texts = []
+    """A few dozen events of every recording that is not large, spread over it or in a row, and
+    some steps of training."""
+    kinds = ((3, True, 1), (5, True, 2), (12, True, 1), (4, False, 1))
+    texts = 2 * [json.dumps(training(*kind)) for kind in kinds]
     for path in sorted(p for p in TRACES.glob("*.json.gz") if p.stat().st_size < LARGEST_SEED):
         document = json.loads(gzip.decompress(path.read_bytes()))
         document.pop("distributedInfo", None)
@@ -100,13 +103,14 @@ def seeds() -> list[str]:
     return texts
 
 
-def damaged_trace(draw: _Draw, folder: Path) -> Path:
+def damaged_trace(draw: _Draw, folder: Path, name: str = "trace.json") -> Path:
     """A damaged trace in a folder."""
     content = _by_event(draw) if draw.random() < 0.6 else _by_byte(draw)
     packed = draw.random() < 0.3
     if packed:
         content = _packed(draw, content)
-    path = folder / ("trace.json.gz" if packed and draw.random() < 0.8 else "trace.json")
+    packed = packed and draw.random() < 0.8 and not name.endswith(".gz")
+    path = folder / (f"{name}.gz" if packed else name)
     path.write_bytes(content)
     if draw.random() < 0.01:
         replace_file(path, draw)
@@ -323,6 +327,60 @@ def _launch(draw: _Draw, document: Document) -> None:
         document["traceEvents"] += [host, work]
 
 
+def _number(event: Event, field: str) -> float:
+    value = event.get(field)
+    return float(value) if isinstance(value, int | float) and abs(value) < 2**1000 else 0.0
+
+
+def _overlap(draw: _Draw, document: Document) -> None:
+    """Events that lie across, upon or before those they lay in."""
+    shift = draw.choice([-0.5, 0.5, 0.0, -1.0, 1.5])
+    for event in _some(draw, document):
+        start, length = _number(event, "ts"), _number(event, "dur")
+        event |= {"ts": start + shift * length, "dur": draw.choice([length, -length, 0])}
+
+
+def _stretch(draw: _Draw, document: Document) -> None:
+    """Another unit of time, or a clock that was set, for some or all."""
+    factor, shift = draw.choice([1e-6, 1e-3, 1, 1e3, 1e6, -1]), draw.choice([0, 0, 1e6, -1e6, 1e15])
+    for event in _some(draw, document):
+        event |= {
+            "ts": _number(event, "ts") * factor + shift,
+            "dur": _number(event, "dur") * factor,
+        }
+
+
+def _shuffle(draw: _Draw, document: Document) -> None:
+    draw.choice([draw.shuffle, list.reverse])(document["traceEvents"])
+
+
+def _flow(draw: _Draw, document: Document) -> None:
+    """Arrows of one id, to anywhere."""
+    arrow = {"cat": draw.choice(["ac2g", "fwdbwd", "async_cpu_to_gpu"]), "name": "ac2g"}
+    number, place = draw.choice(_IDS), {"pid": draw.choice(_IDS), "tid": draw.choice(_IDS)}
+    for event in _some(draw, document):
+        document["traceEvents"].append(
+            {**arrow, **place, "ph": draw.choice("sft"), "id": number, "ts": event.get("ts")}
+        )
+
+
+def _share_number(draw: _Draw, document: Document) -> None:
+    """One number that calls and work are joined by for all of them."""
+    name, number = draw.choice(["correlation", "External id", "stream"]), draw.choice([0, 1, -1])
+    for event in _some(draw, document):
+        _args(event)[name] = number
+
+
+def _swap(draw: _Draw, document: Document) -> None:
+    """What one event has in a field goes to another, of whatever kind."""
+    events = [event for event in document["traceEvents"] if isinstance(event, dict)]
+    field = draw.choice(["cat", "name", "tid", "pid", "args", "ts", "dur", "ph"])
+    for _ in range(draw.choice([1, 5, 50])):
+        if len(events) > 1:
+            one, other = draw.sample(events, 2)
+            one[field], other[field] = other.get(field), one.get(field)
+
+
 def _put_foreign(draw: _Draw, document: Document) -> None:
     """What is no event among the events."""
     document["traceEvents"].insert(0, draw.choice(VALUES))
@@ -331,5 +389,6 @@ def _put_foreign(draw: _Draw, document: Document) -> None:
 _STRUCTURE: list[Callable[[_Draw, Document], None]] = [
     *(_set_time, _set_time, _set_name, _set_category, _mark, _mark, _set_argument, _set_argument),
     *(_set_place, _set_anything, _set_header, _drop_field, _repeat_event, _nest, _halve),
-    *(_move_memory, _launch, _launch, _put_foreign),
+    *(_move_memory, _launch, _launch, _put_foreign, _overlap, _overlap, _stretch, _shuffle),
+    *(_flow, _share_number, _swap, _swap),
 ]

@@ -24,6 +24,46 @@ def dumped(document: Any) -> str:
     return json.dumps(document).replace(json.dumps(NESTED), _DEEP)
 
 
+_INTEGERS = (0, 1, -1, 2**31, 2**32, 2**53, 2**62, 2**63 - 1, -(2**63))
+_FLOATS = (0.0, -0.0, -1.0, 1e-320, 1e-9, 1e9, 1e18, 1e300, -1e300)
+_TEXTS = (
+    *(
+        "",
+        "x",
+        "../../../x",
+        "/",
+        "-",
+        "--json",
+        "a\nb",
+        "\x1b[2J",
+        "<b>&amp;</b>",
+        "$x_{y}%\\",
+        "\0",
+    ),
+    *("a" * 5000, "é" * 300, "\ud800", "nan", "2026-01-01T00:00:00+00:00", "\u202e", "[red]x[/]"),
+)
+
+
+def similar(value: Any, draw: random.Random) -> Any:
+    """Another value of the same type: no check of types refuses it."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return draw.choice((*_INTEGERS, -value, value + 1, value * 1000))
+    if isinstance(value, float):
+        return draw.choice((*_FLOATS, -value, value * 1e6))
+    if isinstance(value, str):
+        return draw.choice((*_TEXTS, value + value, value.upper(), value[:-1]))
+    if isinstance(value, list):
+        mixed = draw.sample(value, len(value))
+        return draw.choice(([], value * 2, value[:1] * 300, value[::-1], mixed, value[:-1]))
+    if isinstance(value, dict):
+        kept = draw.sample(list(value), draw.randrange(len(value) + 1))
+        renamed = {draw.choice(_TEXTS): part for part in value.values()}
+        return draw.choice(({}, {key: value[key] for key in kept}, renamed, value | renamed))
+    return draw.choice(VALUES)
+
+
 def change_value(document: Any, draw: random.Random, values: tuple[Any, ...] = VALUES) -> str:
     """Put another value, or none, somewhere in a document; what was done, in words."""
     parent, key, where = document, None, []
@@ -39,19 +79,30 @@ def change_value(document: Any, draw: random.Random, values: tuple[Any, ...] = V
         value = "<gone>"
         del parent[key]
     else:
-        parent[key] = value = draw.choice(values)
+        value = similar(parent[key], draw) if draw.random() < 0.5 else draw.choice(values)
+        parent[key] = value
     return f"{where} is {str(value)[:40]!r}"
 
 
 def damage_document(path: Path, draw: random.Random) -> str:
-    """Another value in a JSON document, or in one line of a file of them."""
+    """Other values in a JSON document, or in lines of a file of them, or a key twice."""
     lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
-    number = draw.randrange(len(lines))
-    document = json.loads(lines[number])
-    what = change_value(document, draw)
-    lines[number] = dumped(document)
-    path.write_text("\n".join(lines) + "\n")
-    return f"{path.name}, line {number + 1}: {what}"
+    done = []
+    for number in draw.sample(range(len(lines)), min(len(lines), draw.choice((1, 1, 1, 2, 4)))):
+        document = json.loads(lines[number])
+        what = "; ".join(change_value(document, draw) for _ in range(draw.choice((1, 1, 1, 2, 3))))
+        lines[number] = dumped(document)
+        if isinstance(document, dict) and document and draw.random() < 0.05:
+            key, value = json.dumps(draw.choice(list(document))), dumped(draw.choice(VALUES))
+            lines[number] = f"{lines[number][:-1]}, {key}: {value}}}"
+            what += f", {key} again as {value[:40]}"
+        done.append(f"line {number + 1}: {what}")
+    if len(lines) > 1 and draw.random() < 0.1:
+        damage = draw.choice((lines.reverse, lines.clear, lambda: lines.extend(lines)))
+        damage()
+        done.append("its lines reversed, gone or doubled")
+    path.write_text("\n".join(lines) + draw.choice(("\n", "\n", "\n", "", "\n\n")))
+    return f"{path.name}, {'; '.join(done)}"
 
 
 def damage_bytes(path: Path, draw: random.Random) -> str:
