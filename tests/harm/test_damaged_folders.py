@@ -26,7 +26,7 @@ QUICK, SLOW = 60, 1200
 LONGEST_S = 60
 
 
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("run", RUNS[::9])
 def test_whole_folders_are_shown(run: str, tmp_path: Path) -> None:
     folder = unpacked(run, tmp_path)
     (tmp_path / "out").mkdir()
@@ -96,6 +96,7 @@ def test_an_id_that_is_no_name_is_refused(folder: Path, value: str) -> None:
         (["machine", "gpus"], 7, "its machine: Expected `array`, got `int` - at `$.gpus`"),
         (["machine", "cpu", "usable_cores"], 10**400, "out of range - at `$.machine.cpu.usable"),
         (["environment"], NESTED, "nested too deeply"),
+        (["machine"], {"\ud800": 1}, "its machine: Half a character in a text"),
     ],
 )
 def test_a_wrong_value_in_run_json_is_named(
@@ -148,6 +149,13 @@ def test_whole_results_are_reported(kind: str, tmp_path: Path) -> None:
     folder = str(whole_result(kind, tmp_path))
     assert called(["report", folder, "-o", "-"], LONGEST_S)[0] == 0
     assert called(["report", folder, folder, "-o", "-"], LONGEST_S)[0] == 0
+
+
+@pytest.mark.parametrize("own", [0, -1])
+def test_a_batch_of_nothing_is_reported(tmp_path: Path, own: int) -> None:
+    folder = whole_result("batch", tmp_path)
+    set_value(folder / "batch.json", ["own"], own)
+    assert called(["report", str(folder), "-o", "-"], LONGEST_S)[0] == 0
 
 
 def test_a_damaged_journal_costs_the_curves_of_the_proof_alone(tmp_path: Path) -> None:

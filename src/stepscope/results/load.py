@@ -48,7 +48,7 @@ def decode(document: object, struct: type[_S]) -> _S:
     """A document as its Struct. Raises UsageError if it is of another version."""
     try:
         return from_json(document, struct)
-    except (ValidationError, UnicodeError) as problem:
+    except ValidationError as problem:
         written = document.get("schema") if isinstance(document, dict) else None
         schema = next((one.type for one in fields(struct) if one.name == "schema"), str)
         read = " or ".join(get_args(schema))

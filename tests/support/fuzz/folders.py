@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 from batch_world import World
-from bench_documents import document, kernels_document, loader_document, point
+from bench_documents import CPU_GPU, MEMORY, document, kernels_document, loader_document, point
 from tune_documents import rung, tune_folder, tuned
 
 from fuzz.traces import damaged_trace
@@ -27,10 +27,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "causes"))
 
 from recorded import ARCHIVES, unpack
 
-RUNS = (
-    *("graph_breaks", "loader_bound_cuda", "too_few_workers", "evaluation_too_often"),
-    *("pageable_copies", "item_every_step", "tuned_graph_cuda", "recompilations"),
-)
+RUNS = sorted(path.stem for path in ARCHIVES.glob("*.zip"))
+"""One for each cause that a run can be slow for."""
 _TEXTS = ("run.json", "facts.jsonl", "sources.json", "window.json", "memory-cpu.json")
 _NUMBERS = (
     *(float("nan"), float("inf"), float("-inf"), -1.0, 0.0, -0.0, 0.5, 1e300, -1e300, 5e-324),
@@ -156,11 +154,17 @@ def _grid(folder: Path) -> None:
     (folder / "bench.json").write_text(json.dumps(found))
 
 
+def _bench(whole: dict[str, object]) -> Callable[[Path], object]:
+    return lambda folder: (folder / "bench.json").write_text(json.dumps(whole))
+
+
 RESULTS: dict[str, Callable[[Path], object]] = {
     "tune": _tune,
     "grid": _grid,
-    "kernels": lambda folder: (folder / "bench.json").write_text(json.dumps(kernels_document())),
-    "loader": lambda folder: (folder / "bench.json").write_text(json.dumps(loader_document())),
+    "kernels": _bench(kernels_document()),
+    "loader": _bench(loader_document()),
+    "devices": _bench(document(study=CPU_GPU)),
+    "techniques": _bench(document(study=MEMORY)),
     "batch": lambda folder: (folder / "batch.json").write_bytes(_batch()),
 }
 

@@ -5,6 +5,22 @@ from typing import Any
 
 Event = dict[str, Any]
 _STEP_US = 400
+_BIG, _IMAGE = [64, 64], [8, 16, 14, 14]
+_LAYERS: tuple[tuple[str, list[Any], list[str]], ...] = (
+    ("aten::addmm", [[64], _BIG, _BIG], []),
+    ("aten::relu", [_BIG], []),
+    ("aten::bmm", [[8, 64, 64], [8, 64, 64]], []),
+    (
+        "aten::convolution",
+        [_IMAGE, [32, 16, 3, 3], [], [], [], [], [], [], []],
+        ["", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1"],
+    ),
+    ("aten::_scaled_dot_product_flash_attention", [[2, 8, 64, 16]] * 3, ["", "", "", "0.", "True"]),
+    ("aten::native_layer_norm", [_BIG, [], [64], [64], []], ["", "[64]", "", "", "1e-05"]),
+    ("aten::embedding", [[100, 64], [8, 16]], ["", "", "-1"]),
+    ("aten::add_", [_BIG, _BIG, []], ["", "", "1"]),
+)
+"""Operators, the dimensions of their inputs, and values where they are no tensors."""
 _NCCL = {
     "Collective name": "allreduce",
     "In msg nelems": 4096,
@@ -69,11 +85,13 @@ def _step(step: int, ranks: int) -> Iterator[Event]:
     yield _host(at + 22, 12, "aten::copy_", **{"Input Dims": [[64, 64], [64, 64]]})
     copied = "Memcpy HtoD (Pageable -> Device)"
     yield from _work(number, at + 24, 8, copied, "gpu_memcpy", bytes=16384)
-    for layer, name in enumerate(("aten::mm", "aten::relu")):
+    for layer in range(2):
+        name, dims, values = _LAYERS[(2 * step + layer) % len(_LAYERS)]
         inside, number = at + 40 + 40 * layer, number + 1
-        dims = {"Input Dims": [[64, 64], [64, 64]], "Input type": ["float", "float"]}
+        types = [("c10::BFloat16" if step % 3 else "float") if one else "Scalar" for one in dims]
+        args = {"Input Dims": dims, "Input type": types, "Concrete Inputs": values}
         yield _host(inside, 30, f"nn.Module: Layer_{layer}", "python_function")
-        yield _host(inside + 1, 20, name, **dims, **{"External id": number})
+        yield _host(inside + 1, 20, name, **args, **{"External id": number})
         yield from _work(number, inside + 3, 12, f"void {name[6:]}_kernel<float>(int)")
     memory = {"Device Type": 1, "Device Id": 0, "Addr": 64, "Bytes": 4096}
     moved = _host(

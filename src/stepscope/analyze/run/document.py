@@ -280,7 +280,10 @@ def to_json(document: Struct) -> Any:
 
 def from_json(document: object, kind: type[_S]) -> _S:
     """A document from plain data. Raises msgspec.ValidationError."""
-    return msgspec.convert(document, kind, str_keys=True, dec_hook=_record)
+    try:
+        return msgspec.convert(document, kind, str_keys=True, dec_hook=_record)
+    except UnicodeError:
+        raise msgspec.ValidationError("Half a character in a text") from None
 
 
 def _plain(value: Any) -> Any:

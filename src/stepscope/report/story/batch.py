@@ -225,8 +225,11 @@ def _charts_section(batch: Batch) -> Section:
 def _training_section(batch: Batch) -> Section:
     """How another batch size changes training; empty if it is unchanged."""
     knee, own = batch.knee, batch.own
+    nothing = Section("batch-training", "", ())
     if knee is None or own is None or knee.batch == own or batch.what != "training":
-        return Section("batch-training", "", ())
+        return nothing
+    if min(knee.batch, own) < 1:  # no batch of anything, but a file may say so
+        return nothing
     lines = training_sentences(own, knee.batch, batch.samples, batch.drop_last, batch.optimizers)
     size = "larger" if knee.batch > own else "smaller"
     title = f"A {size} batch changes training"
