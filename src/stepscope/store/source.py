@@ -8,7 +8,6 @@ longer be those that ran.
 import linecache
 import os
 import stat
-import subprocess
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime
@@ -17,7 +16,6 @@ from pathlib import Path
 from stepscope.record.errors import BrokenRun
 from stepscope.record.facts import ClockFact, Facts, SiteFact
 from stepscope.record.frames import is_program
-from stepscope.record.privacy import masked_source
 from stepscope.store.json_file import read_json, write_json
 from stepscope.store.json_lines import read_facts
 
@@ -73,6 +71,8 @@ def _places(facts: Facts) -> dict[str, set[int]]:
 
 def _kept_lines(lines: list[str], numbers: Iterable[int]) -> dict[int, str]:
     """Those around the numbers, by number, without what is too long; secrets in them are masked."""
+    from stepscope.record.privacy import masked_source
+
     wanted = {n for at in numbers for n in range(at - _BEFORE, at + _AFTER + 1)}
     return {
         number: masked_source(line)
@@ -107,6 +107,8 @@ def git_commit(cwd: Path) -> str | None:
 
 
 def _git(cwd: Path, *arguments: str) -> str | None:
+    import subprocess
+
     try:
         done = subprocess.run(
             ["git", *arguments], cwd=cwd, capture_output=True, text=True, timeout=2, check=False
