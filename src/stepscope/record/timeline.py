@@ -270,10 +270,12 @@ def make_events(table: type[T], **columns: Any) -> T:
     )
 
 
-def distinct(column: Column) -> Column:
+def distinct_values(column: Column) -> Column:
     """Its values in order, each once: as np.unique, which first imports masked arrays."""
     ordered = np.sort(column)
-    return ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
+    first: Column = np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]
+    found: Column = ordered[first]
+    return found
 
 
 def percentiles(column: Column, *wanted: float) -> list[float]:

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from stepscope.record.timeline import NOTHING, Column, HostKind, distinct
+from stepscope.record.timeline import NOTHING, Column, HostKind, distinct_values
 
 _ASKS = re.compile(
     r"^(cuda|cu|hip)\w*(IsCapturing|GetCaptureInfo|Query|GetPriority|GetAttribute|SetAttribute|"
@@ -78,7 +78,7 @@ def link_parents(thread: Column, start: Column, duration: Column) -> Column:
         if not len(open_):
             break
     parent[order] = np.append(order, NOTHING)[above]
-    deep = distinct(thread[order[open_]]) if len(open_) else ()
+    deep = distinct_values(thread[order[open_]]) if len(open_) else ()
     for rows in np.split(order, edges) if len(deep) else ():
         if thread[rows[0]] in deep:
             parent[rows] = _parents_on_a_stack(rows, start, duration)

@@ -36,7 +36,7 @@ from stepscope.analyze.timeline.names import starts_with
 from stepscope.analyze.timeline.steps import RecordedStep, StepMark, find_steps
 from stepscope.record.facts import BatchFact, ConfigFact, Facts, LoaderFact
 from stepscope.record.row_log import STEP_PHASES
-from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline, distinct
+from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline, distinct_values
 
 _DATA_WAIT = STEP_PHASES.index("data_wait")
 _MODEL_ERROR = 0.02  # of a step whose every cost is known: what the replay itself leaves out
@@ -140,7 +140,7 @@ def _tasks(
         host=_host(timeline, chain, labels, duration, step),
         work=work,
         waits=waits,
-        fetches=distinct(taken[labels.phase[taken] == _DATA_WAIT]),
+        fetches=distinct_values(taken[labels.phase[taken] == _DATA_WAIT]),
         steps=len(steps),
     )
 

@@ -17,7 +17,7 @@ from stepscope.analyze.timeline.attribution import (
     nearest,
 )
 from stepscope.record.row_log import STEP_PHASES
-from stepscope.record.timeline import NOTHING, Column, Timeline, distinct, map_rows
+from stepscope.record.timeline import NOTHING, Column, Timeline, distinct_values, map_rows
 
 MATRIX_CATEGORIES: Final = tuple(
     CATEGORIES.index(name) for name in ("convolution", "matmul", "attention")
@@ -259,7 +259,7 @@ def heaviest_operators(
     host, device = timeline.host, timeline.device
     use = np.flatnonzero(attribution.top != NOTHING)
     top, duration = attribution.top[use], device.duration[use]
-    calls = distinct(top)
+    calls = distinct_values(top)
     size = len(timeline.names)
     kernels = np.bincount(host.name[top], minlength=size)
     total = np.bincount(host.name[top], duration, size).astype(np.int64)

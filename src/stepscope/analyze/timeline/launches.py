@@ -22,7 +22,7 @@ from stepscope.analyze.timeline.names import (
     read_copy_name,
 )
 from stepscope.analyze.timeline.steps import RecordedSteps
-from stepscope.record.timeline import Column, DeviceKind, Timeline, distinct, percentiles
+from stepscope.record.timeline import Column, DeviceKind, Timeline, distinct_values, percentiles
 
 _POINTS = 500
 
@@ -45,7 +45,7 @@ def _launch_queue(timeline: Timeline, start: int, end: int) -> list[LaunchQueue]
     owners = device_of_events(timeline)
     known = device.launch >= 0
     found = []
-    for one in distinct(owners[known]).tolist():
+    for one in distinct_values(owners[known]).tolist():
         own = np.flatnonzero(known & (owners == one))
         launched, begun = host.start[device.launch[own]], device.start[own]
         waits = begun > launched

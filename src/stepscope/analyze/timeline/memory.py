@@ -13,7 +13,14 @@ from stepscope.analyze.timeline.host_threads import innermost_at
 from stepscope.analyze.timeline.names import names_match
 from stepscope.analyze.timeline.steps import RecordedStep, step_at
 from stepscope.record.row_log import STEP_PHASES
-from stepscope.record.timeline import NOTHING, Column, DeviceEvents, Timeline, distinct, make_events
+from stepscope.record.timeline import (
+    NOTHING,
+    Column,
+    DeviceEvents,
+    Timeline,
+    distinct_values,
+    make_events,
+)
 
 # Operators that only make room for others: the one that called them is the owner.
 _ALLOCATES: Final = re.compile(r"aten::(new_)?(empty|resize|_?set_|zeros|ones|full)")
@@ -163,5 +170,7 @@ def _extremes(level: Column) -> Column:
     padded = np.append(level, np.full(-size % width, level[-1])).reshape(-1, width)
     first = np.arange(len(padded)) * width
     lows, highs = first + padded.argmin(axis=1), first + padded.argmax(axis=1)
-    kept: Column = distinct(np.minimum(np.concatenate((lows, highs, [0, size - 1])), size - 1))
+    kept: Column = distinct_values(
+        np.minimum(np.concatenate((lows, highs, [0, size - 1])), size - 1)
+    )
     return kept

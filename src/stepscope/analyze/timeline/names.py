@@ -15,7 +15,7 @@ from stepscope.record.timeline import (
     DeviceKind,
     HostKind,
     Timeline,
-    distinct,
+    distinct_values,
     once_per_timeline,
 )
 
@@ -187,8 +187,8 @@ def blocking_calls(timeline: Timeline) -> BlockingCalls:
     pageable = launch[
         names_match(timeline, name, lambda n: read_copy_name(n).memory is CopyMemory.PAGEABLE)
     ]
-    events = distinct(np.append(waits, pageable)).astype(np.int64)
-    uploads, uploading = np.isin(events, to_device), distinct(to_device)
+    events = distinct_values(np.append(waits, pageable)).astype(np.int64)
+    uploads, uploading = np.isin(events, to_device), distinct_values(to_device)
     if len(uploading):
         last = uploading[np.maximum(np.searchsorted(uploading, events) - 1, 0)]
         parent = host.parent[events]
