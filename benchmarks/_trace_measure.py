@@ -24,7 +24,9 @@ def measure(python: str, name: str, path: Path, limit_s: float) -> dict[str, Any
     """
     command = [python, str(HERE / "_trace_child.py"), name, str(path)]
     # Each contender's interpreter brings its own packages; only ours comes from this checkout.
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    # With compiled files, as users have them: without, most of a short reading is compiling.
+    left_out = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
+    environment = {k: v for k, v in os.environ.items() if k not in left_out}
     if name in ("stepscope", "command"):
         environment["PYTHONPATH"] = str(SOURCE)
     with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as errors:
@@ -44,7 +46,22 @@ def measure(python: str, name: str, path: Path, limit_s: float) -> dict[str, Any
     answer: dict[str, Any] = json.loads(text.splitlines()[-1])
     if "missing" not in answer:
         reading["peak_bytes"] = max(sampled, answer["maxrss_bytes"])
+    if name == "command":
+        reading["wall_s"] = _command_s(python, path, environment)
     return reading | answer
+
+
+def _command_s(python: str, path: Path, environment: dict[str, str]) -> float:
+    """Seconds of `stepscope analyze`, as its console script runs it."""
+    script = "from stepscope.cli.main import main; main()"
+    began = time.perf_counter()
+    subprocess.run(
+        [python, "-c", script, "analyze", str(path)],
+        stdout=subprocess.DEVNULL,
+        env=environment,
+        check=True,
+    )
+    return time.perf_counter() - began
 
 
 def _watch(child: subprocess.Popen[bytes], began: float, limit_s: float) -> tuple[int, bool]:

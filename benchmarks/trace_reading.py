@@ -5,7 +5,7 @@ python benchmarks/trace_reading.py --table FILE.json               print the tab
 
 Each reader loads a real trace, repeated until it is large, and computes its breakdown, kernel table
 and idle time. Then stepscope alone reads a still larger one, and `stepscope analyze` is measured
-as a whole on one as it was recorded, by phase.
+as a whole on one as it was recorded, by phase, beside HTA.
 """
 
 import argparse
@@ -24,6 +24,7 @@ from _trace_options import COMMAND_MEGABYTES, COMMAND_SOURCE, arguments, without
 from _trace_table import table
 
 TRACES = HERE.parent / "tests" / "data" / "traces"
+SMALL = TRACES / "resnet18_b32_h200.json.gz"
 
 
 def main() -> None:
@@ -50,7 +51,9 @@ def main() -> None:
 def cases(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Each source in each format by all readers, then the large one by stepscope alone, then the
     command."""
-    yield from compared(options, COMMAND_SOURCE, COMMAND_MEGABYTES, ["command"])
+    hta = [name for name in options.contenders if name == "hta"]
+    _warm_up(options, ["command", *options.contenders])
+    yield from compared(options, COMMAND_SOURCE, COMMAND_MEGABYTES, ["command", *hta])
     if options.command_only:
         return
     for source in options.sources:
@@ -74,7 +77,7 @@ def compared(
                 "format": format_,
                 "json_bytes": plain.stat().st_size,
                 "file_bytes": path.stat().st_size,
-                "alone": names in (["stepscope"], ["command"]),
+                "alone": names == ["stepscope"],
                 "rounds": options.rounds,
                 "readings": list(readings(options, path, names)),
             }
@@ -96,6 +99,12 @@ def readings(options: argparse.Namespace, path: Path, names: list[str]) -> Itera
             yield {"round": number + 1, **reading}
             if not {"missing", "failed", "over_s"}.isdisjoint(reading):
                 left.remove(name)
+
+
+def _warm_up(options: argparse.Namespace, names: list[str]) -> None:
+    """A reading of a small trace by each, not counted: it leaves compiled files behind."""
+    for name in names:
+        measure(options.python.get(name, sys.executable), name, SMALL, options.limit)
 
 
 def _made(source: str, out: Path, megabytes: float, packed: bool) -> dict[str, Any]:

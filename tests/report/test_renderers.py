@@ -73,7 +73,7 @@ def test_a_renderer_that_does_not_load_is_named(monkeypatch):
             raise ImportError("nowhere")
 
     all_renderers.cache_clear()
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [Point()])
+    monkeypatch.setattr(formats, "entry_points", lambda group: [Point()])
     with pytest.raises(UsageError, match="renderer broken"):
         all_renderers()
     all_renderers.cache_clear()

@@ -23,7 +23,7 @@ def answers(monkeypatch):
             raise answer
         return SimpleNamespace(returncode=0 if answer is not None else 128, stdout=answer or "")
 
-    monkeypatch.setattr(source.subprocess, "run", run)
+    monkeypatch.setattr("subprocess.run", run)
     answers["calls"] = calls
     return answers
 

@@ -106,4 +106,4 @@ def test_text_without_events_is_given_up_by_each_of_several_readers(
     path = tmp_path / "trace.json"
     path.write_bytes(b'{"traceEvents": [' + bytes(10_000_000))
     with pytest.raises(StepscopeError, match="no event boundary in bytes"):
-        list(blocks.blocks(blocks.PlainText(path), 1000, part, 2))
+        list(blocks.blocks(blocks.PlainText(path), 1000, blocks.Share(part, 2)))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stepscope.fixes.base import Fix
 from stepscope.record.errors import UsageError
+from stepscope.record.plugins import entry_points
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -119,10 +120,8 @@ def _ordered_names(fixes: Mapping[str, Fix]) -> Sequence[str]:
 
 def _entry_points() -> "Mapping[str, EntryPoint]":
     """What other packages name; ours cannot be replaced."""
-    from importlib.metadata import entry_points
-
     found = {}
-    for point in entry_points(group=ENTRY_POINTS):
+    for point in entry_points(ENTRY_POINTS):
         if point.name in _MODULES or point.name in found:
             _complain(f"{_called(point)}: there is a fix of that name already")
         else:

@@ -2,7 +2,6 @@
 file per device.
 """
 
-import hashlib
 import math
 import os
 import re
@@ -95,7 +94,9 @@ def cache_file(key: str, kind: str = "ceilings") -> Path:
 
 
 def short_digest(text: str) -> str:
-    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:8]
+    from hashlib import sha256  # loads OpenSSL
+
+    return sha256(text.encode(errors="replace")).hexdigest()[:8]
 
 
 def load_ceilings(device_key: str) -> DeviceCeilings | None:

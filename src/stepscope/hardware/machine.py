@@ -2,7 +2,6 @@
 and imports nothing to find out.
 """
 
-import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -66,9 +65,11 @@ class Machine(Struct, frozen=True):
 
 def package_version(name: str) -> str | None:
     """Version of an installed distribution, None if it is not installed."""
+    from importlib import metadata  # 12 ms, which few commands need
+
     try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
         return None
 
 

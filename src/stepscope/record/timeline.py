@@ -271,6 +271,26 @@ def make_events(table: type[T], **columns: Any) -> T:
     )
 
 
+def distinct_values(column: Column) -> Column:
+    """Its values in order, each once: as np.unique, which first imports masked arrays."""
+    ordered = np.sort(column)
+    first: Column = np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]
+    found: Column = ordered[first]
+    return found
+
+
+def percentiles(column: Column, *wanted: float) -> list[float]:
+    """Exactly as np.percentile, which imports masked arrays too."""
+    ordered = np.sort(column)
+    at = np.array(wanted) / 100 * (len(ordered) - 1)
+    below = np.floor(at).astype(np.intp)
+    above = np.minimum(below + 1, len(ordered) - 1)
+    low, high, part = ordered[below], ordered[above], at - below
+    step = high - low
+    found: list[float] = np.where(part < 0.5, low + step * part, high - step * (1 - part)).tolist()
+    return found
+
+
 _LARGEST_CODE = 2**61  # combined codes of rows fit in 64 bits below it
 
 

@@ -4,7 +4,6 @@ import fcntl
 import json
 import os
 import re
-import secrets
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,7 +11,6 @@ from datetime import datetime
 from pathlib import Path
 
 from stepscope.record.errors import BrokenRun, UsageError
-from stepscope.record.privacy import masked_values
 from stepscope.record.problems import ProblemKind
 from stepscope.record.run import RunRecord
 from stepscope.store.json_file import read_finite_json, write_json
@@ -68,7 +66,7 @@ def _fresh(runs: Path, prefix: str) -> Path:
 
 def new_id() -> str:
     """A short id that sorts by time: month, day, hour, minute and three random digits."""
-    return f"{datetime.now():%m%d-%H%M}-{secrets.token_hex(2)[:3]}"
+    return f"{datetime.now():%m%d-%H%M}-{os.urandom(2).hex()[:3]}"
 
 
 def _clear(folder: Path, force: bool) -> None:
@@ -155,6 +153,8 @@ def find_run(name: str | None, cwd: Path) -> Path:
 
 def write_run(folder: Path, run: RunRecord) -> None:
     """Write run.json whole or not at all. Secrets in it are masked."""
+    from stepscope.record.privacy import masked_values  # its patterns take 4 ms to make
+
     write_json(folder / RUN_FILE, masked_values(run.to_json(), but=frozenset(("id",))))
 
 

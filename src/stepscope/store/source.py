@@ -7,7 +7,6 @@ opened later. A file changed since the start is left out: its lines may not be t
 import linecache
 import os
 import stat
-import subprocess
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime
@@ -16,7 +15,6 @@ from pathlib import Path
 from stepscope.record.errors import BrokenRun
 from stepscope.record.facts import ClockFact, Facts, SiteFact
 from stepscope.record.frames import is_program
-from stepscope.record.privacy import masked_source
 from stepscope.store.json_file import read_json, write_json
 from stepscope.store.json_lines import read_facts
 
@@ -72,6 +70,8 @@ def _places(facts: Facts) -> dict[str, set[int]]:
 
 def _kept_lines(lines: list[str], numbers: Iterable[int]) -> dict[int, str]:
     """Those around the numbers, by number, without what is too long; secrets in them are masked."""
+    from stepscope.record.privacy import masked_source
+
     wanted = {n for at in numbers for n in range(at - _BEFORE, at + _AFTER + 1)}
     return {
         number: masked_source(line)
@@ -106,6 +106,8 @@ def git_commit(cwd: Path) -> str | None:
 
 
 def _git(cwd: Path, *arguments: str) -> str | None:
+    import subprocess
+
     try:
         done = subprocess.run(
             ["git", *arguments], cwd=cwd, capture_output=True, text=True, timeout=2, check=False

@@ -7,10 +7,8 @@ may have threads, or no main guard. They run our own functions and answer over a
 import os
 import pickle
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -39,6 +37,8 @@ def run_jobs(
     Where a job ends in an error of ours the error takes its place; any other is raised, OSError
     also where no process can be started.
     """
+    from concurrent.futures import ThreadPoolExecutor  # imports logging
+
     with ThreadPoolExecutor(max(1, min(processes, len(jobs)))) as threads:
         return list(threads.map(lambda job: _one(function, job, fold), jobs))
 
@@ -46,6 +46,8 @@ def run_jobs(
 def _one(
     function: Callable[..., Iterable[A]], job: tuple[Any, ...], fold: Callable[[Iterator[A]], B]
 ) -> B | StepscopeError:
+    import subprocess
+
     places = os.pathsep.join(place or str(Path.cwd()) for place in sys.path)
     environment = {**os.environ, "PYTHONPATH": places}
     with subprocess.Popen(

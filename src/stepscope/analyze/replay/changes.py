@@ -25,7 +25,7 @@ from stepscope.analyze.replay.tasks import (
 )
 from stepscope.analyze.timeline.names import CopyDirection
 from stepscope.record.row_log import STEP_PHASES
-from stepscope.record.timeline import NOTHING, Column
+from stepscope.record.timeline import NOTHING, Column, distinct_values
 
 Change = Callable[[Tasks], Tasks]
 Factor = float | Callable[[Tasks], Column]
@@ -113,7 +113,7 @@ def _first_of_run(tasks: Tasks, chosen: Column) -> Column:
     work, waits = tasks.work, tasks.waits
     first = np.full(len(work), NOTHING, np.int64)
     waits_before = np.searchsorted(np.sort(waits.at[~waits.gone]), work.at, "left")
-    for stream in np.unique(work.stream[chosen]).tolist():
+    for stream in distinct_values(work.stream[chosen]).tolist():
         own = np.flatnonzero((work.stream == stream) & ~work.gone)
         picked = chosen[own]
         same = np.ones(len(own), bool)

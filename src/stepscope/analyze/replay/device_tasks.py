@@ -10,7 +10,15 @@ from stepscope.analyze.timeline.attribution import attribute, event_categories, 
 from stepscope.analyze.timeline.dependencies import device_order
 from stepscope.analyze.timeline.names import blocking_calls, names_match, user_frames
 from stepscope.record.row_log import STEP_PHASES
-from stepscope.record.timeline import NOTHING, Column, DeviceKind, HostKind, Timeline
+from stepscope.record.timeline import (
+    NOTHING,
+    Column,
+    DeviceKind,
+    HostKind,
+    Timeline,
+    distinct_values,
+    percentiles,
+)
 
 
 def device_tasks(
@@ -28,7 +36,7 @@ def device_tasks(
     attribution = attribute(timeline)
     stream = device.stream[index].astype(np.int64)
     overlaps = np.zeros(len(index), np.float64)
-    for one in np.unique(stream).tolist():
+    for one in distinct_values(stream).tolist():
         own = np.flatnonzero(stream == one)
         start = device.start[index[own]]
         ends = np.maximum.accumulate(start + device.duration[index[own]])
@@ -97,7 +105,7 @@ def _awaited(
     it: what visibly held work back after the host had made some stream wait.
     """
     after = np.full(len(index), NOTHING, np.int64)
-    if len(np.unique(stream)) < 2:
+    if len(distinct_values(stream)) < 2:
         return after
     host, syncs = timeline.host, timeline.syncs
     recorded = np.flatnonzero((syncs.stream >= 0) & (syncs.waits_for >= 0)).tolist()
@@ -174,9 +182,9 @@ def cost_without_waits(timeline: Timeline, chain: HostChain, waits: WaitTasks) -
     duration[waits.at] = np.minimum(duration[waits.at], RELEASE_NS)
     launches = (host.kind == HostKind.RUNTIME) & names_match(timeline, host.name, _LAUNCHES.search)
     rows = np.flatnonzero((owner >= 0) & launches[owner])
-    for name in np.unique(host.name[owner[rows]]).tolist():
+    for name in distinct_values(host.name[owner[rows]]).tolist():
         own = rows[host.name[owner[rows]] == name]
-        usual = float(np.percentile(duration[own], 25))
+        (usual,) = percentiles(duration[own], 25)
         duration[own[duration[own] > _CALLS_OF_ONE * usual]] = float(np.median(duration[own]))
     return duration
 

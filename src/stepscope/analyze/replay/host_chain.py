@@ -26,7 +26,7 @@ from stepscope.analyze.timeline.host_threads import (
 )
 from stepscope.analyze.timeline.intervals import Spans
 from stepscope.analyze.timeline.names import CopyDirection, copies_towards, names_match, starts_with
-from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline
+from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline, distinct_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,8 @@ class HostChain:
 
     def cut(self, times: Column) -> Self:
         """The same chain with stretches that begin at these times too."""
-        times = np.unique(times[(times > self.start[0]) & (times < self.end[-1])])
-        start = np.union1d(self.start, times)
+        times = distinct_values(times[(times > self.start[0]) & (times < self.end[-1])])
+        start = distinct_values(np.append(self.start, times))
         row = self.at(start)
         end = np.append(start[1:], self.end[-1])
         return replace(self, start=start, end=end, owner=self.owner[row], thread=self.thread[row])

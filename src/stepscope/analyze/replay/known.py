@@ -226,7 +226,7 @@ def scale_operators(factors: Mapping[str, float]) -> "Change | None":
 
     def factor(tasks: "Tasks") -> "Column":
         by_name = np.ones(len(tasks.names) + 1)
-        for index in np.unique(tasks.work.operator).tolist():
+        for index in set(tasks.work.operator.tolist()):
             if index >= 0:
                 by_name[index] = factors.get(tasks.names[index], 1.0)
         times: Column = by_name[tasks.work.operator]

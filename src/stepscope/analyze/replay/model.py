@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -35,21 +36,25 @@ from stepscope.analyze.timeline.names import starts_with
 from stepscope.analyze.timeline.steps import RecordedStep, StepMark, find_steps
 from stepscope.record.facts import BatchFact, ConfigFact, Facts, LoaderFact
 from stepscope.record.row_log import STEP_PHASES
-from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline
+from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline, distinct_values
 
 _DATA_WAIT = STEP_PHASES.index("data_wait")
 _MODEL_ERROR = 0.02  # of a step whose every cost is known: what the replay itself leaves out
 _UNCALIBRATED = 0.25  # of a trace alone: how far recording may have slowed the host
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReplayModel:
     """A window that can be replayed."""
 
     tasks: Tasks
-    unchanged: ReplayedStep
     error: float  # how far `step_ms` may lie from the bare step, as a share
     calibrated: bool  # whether times are the bare program's; else as recorded
+
+    @cached_property
+    def unchanged(self) -> ReplayedStep:
+        """The replay without changes: most traces are told nothing that needs it."""
+        return replay_tasks(self.tasks)
 
     @property
     def step_ms(self) -> float:
@@ -71,7 +76,7 @@ class ReplayModel:
         host = self.tasks.host
         host = replace(host, duration=np.where(host.phase == _DATA_WAIT, 0.0, host.duration))
         tasks = replace(self.tasks, host=host, loader=replace(loader, measured=known))
-        return replace(self, tasks=tasks, unchanged=replay_tasks(tasks))
+        return replace(self, tasks=tasks)
 
     def replay(self, *changes: Callable[[Tasks], Tasks]) -> ReplayedStep:
         """The step with changes."""
@@ -96,12 +101,11 @@ def build_model(
     if chain is None or not len(chain):
         return None
     tasks = _tasks(timeline, steps, chain, calibration)
-    unchanged = replay_tasks(tasks)
-    if unchanged.step_ms <= 0:
-        return None
     doubt = _UNCALIBRATED if calibration is None else calibration.error()
     error = float(np.hypot(_MODEL_ERROR, doubt))
-    return ReplayModel(tasks, unchanged, error, calibrated=calibration is not None)
+    model = ReplayModel(tasks, error, calibrated=calibration is not None)
+    nothing = tasks.host.duration.sum() <= 0 and model.step_ms <= 0
+    return None if nothing else model
 
 
 def _tasks(
@@ -136,7 +140,7 @@ def _tasks(
         host=_host(timeline, chain, labels, duration, step),
         work=work,
         waits=waits,
-        fetches=np.unique(taken[labels.phase[taken] == _DATA_WAIT]),
+        fetches=distinct_values(taken[labels.phase[taken] == _DATA_WAIT]),
         steps=len(steps),
     )
 

@@ -18,7 +18,7 @@ import numpy as np
 from stepscope.analyze.timeline.attribution import CATEGORIES
 from stepscope.analyze.timeline.names import read_copy_name
 from stepscope.record.row_log import STEP_PHASES
-from stepscope.record.timeline import Column, DeviceKind
+from stepscope.record.timeline import Column, DeviceKind, distinct_values
 
 GRAPH_LAUNCH_NS = 12_000.0  # the host's part of launching a CUDA graph
 FUSED_STEP_NS = 250_000.0
@@ -241,6 +241,6 @@ def _narrowed(
 def passing_names(tasks: Tasks, column: Column, test: Callable[[str], object]) -> Column:
     """Whether each entry's name passes; nameless ones do not."""
     passes = np.zeros(len(tasks.names) + 1, bool)
-    for index in np.unique(column[column >= 0]).tolist():
+    for index in distinct_values(column[column >= 0]).tolist():
         passes[index] = bool(test(tasks.names[index]))
     return passes[column]

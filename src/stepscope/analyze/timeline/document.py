@@ -40,7 +40,7 @@ from stepscope.analyze.timeline.steps import (
 )
 from stepscope.hardware.ceiling_cache import DeviceCeilings
 from stepscope.record.kinds import IdleCause
-from stepscope.record.timeline import Column, Timeline
+from stepscope.record.timeline import Column, Timeline, percentiles
 from stepscope.stats.series import drift, find_spikes
 
 ANALYZE_SCHEMA = "stepscope.analyze/2"
@@ -244,7 +244,7 @@ def _steps(steps: RecordedSteps) -> StepTimes:
         inferred=steps.how in (StepMark.OPTIMIZER, StepMark.ANNOTATION),
         mean_ms=float(times.mean()),
         median_ms=float(np.median(times)),
-        p95_ms=float(np.percentile(times, 95)),
+        p95_ms=percentiles(times, 95)[0],
         std_ms=float(times.std()),
         window_steps=len(times),
         measured_steps=len(times),

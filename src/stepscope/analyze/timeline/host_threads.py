@@ -17,6 +17,7 @@ from stepscope.record.timeline import (
 )
 
 _OTHERWISE = (HostKind.PYTHON, HostKind.ANNOTATION, HostKind.RUNTIME)
+_USUAL_DEPTH = 32  # more than a program's events nest in that end before the one around them
 _FEW = 64  # events to climb out of at once: fewer go one by one, as an array of them costs as much
 
 
@@ -29,16 +30,30 @@ class CodePlaces(NamedTuple):
 
 def innermost_at(timeline: Timeline, thread: Column, time: Column) -> Column:
     """The innermost host event open on each thread at each time, NOTHING where none is."""
+    host = timeline.host
     found = np.full(len(time), NOTHING, np.int64)
     order = np.argsort(thread, kind="stable")
     for one, own in slices_by_value(thread[order]):
         asked = order[own]
-        first, last = int(time[asked].min()), int(time[asked].max())
         rows = _without_overhead(timeline).rows(one)
-        starts, _, owners = cut_stretches(timeline.host, rows, first, last + 1)
-        by_time = np.argsort(starts, kind="stable")
-        at = np.searchsorted(starts[by_time], time[asked], side="right") - 1
-        found[asked] = owners[by_time[at]]
+        at = np.searchsorted(host.start[rows], time[asked], side="right") - 1
+        found[asked] = np.append(rows, NOTHING)[at]
+        # Climb out of what has ended.
+        for _ in range(_USUAL_DEPTH):
+            asked = asked[found[asked] >= 0]
+            event = found[asked]
+            over = host.start[event] + host.duration[event] <= time[asked]
+            asked = asked[over]
+            if not len(asked):
+                break
+            found[asked] = host.parent[event[over]]
+        else:  # linear in the thread's events, however deep they nest
+            starts, _, owners = cut_stretches(
+                host, rows, int(time[asked].min()), int(time[asked].max()) + 1
+            )
+            by_time = np.argsort(starts, kind="stable")
+            at = np.searchsorted(starts[by_time], time[asked], side="right") - 1
+            found[asked] = owners[by_time[at]]
     return found
 
 

@@ -39,7 +39,14 @@ from stepscope.analyze.timeline.names import (
 )
 from stepscope.analyze.timeline.steps import RecordedSteps
 from stepscope.record.kinds import IdleCause
-from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline, distinct_rows
+from stepscope.record.timeline import (
+    NOTHING,
+    Column,
+    HostKind,
+    Timeline,
+    distinct_rows,
+    distinct_values,
+)
 
 IDLE_CAUSES = tuple(IdleCause)
 
@@ -182,7 +189,7 @@ def _charge_blocking_calls(
     at_until = np.maximum(np.searchsorted(sums, until, side="left") - 1, 0)
     first = busy.start[at_first] + first - sums[at_first]
     until = busy.start[at_until] + until - sums[at_until]
-    cuts = np.unique(np.concatenate((busy.start, busy.end, first, until)))
+    cuts = distinct_values(np.concatenate((busy.start, busy.end, first, until)))
     left, right = cuts[:-1], cuts[1:]
     inside = covered(busy, right) > covered(busy, left)
     left, right = left[inside], right[inside]
@@ -229,7 +236,7 @@ def find_idle_causes(
     parts.add(rest & ~talks, started, gaps.end, IdleCause.UNKNOWN, gaps.launch)
 
     busy = merge(reach[rest], started[rest])
-    for thread in np.unique(gaps.thread[late]).tolist():
+    for thread in distinct_values(gaps.thread[late]).tolist():
         own = late & (gaps.thread == thread)
         left = merge(gaps.start[own], reach[own])
         sources = [waits.of_thread(thread)]
@@ -241,7 +248,7 @@ def find_idle_causes(
                 left = difference(left, hit)
                 parts.add(np.ones(len(hit.start), bool), *hit, cause, None)
         busy = union(busy, left)
-    threads = np.unique(np.append(gaps.thread[late], main))
+    threads = distinct_values(np.append(gaps.thread[late], main))
     _charge_blocking_calls(timeline, work, threads, busy, parts)
     return parts.sorted()
 

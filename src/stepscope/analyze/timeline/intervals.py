@@ -9,7 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from stepscope.analyze.timeline.names import communication_kernels
-from stepscope.record.timeline import Column, DeviceKind, Timeline, once_per_timeline
+from stepscope.record.timeline import (
+    Column,
+    DeviceKind,
+    Timeline,
+    distinct_values,
+    once_per_timeline,
+)
 
 
 class Spans(NamedTuple):
@@ -120,7 +126,7 @@ def device_work(timeline: Timeline) -> list[DeviceWork]:
     communicates = communication_kernels(timeline)
     copies = events.kind != DeviceKind.KERNEL
     found = []
-    for device in np.unique(owners).tolist():  # few: see `trace.limits`
+    for device in distinct_values(owners).tolist():  # few: see `trace.limits`
         own = np.flatnonzero(owners == device)
         talks, moves = communicates[own], copies[own]
         start, end = events.start[own], events.start[own] + events.duration[own]

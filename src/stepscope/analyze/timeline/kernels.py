@@ -17,7 +17,7 @@ from stepscope.analyze.timeline.attribution import (
     nearest,
 )
 from stepscope.record.row_log import STEP_PHASES
-from stepscope.record.timeline import NOTHING, Column, Timeline, map_rows
+from stepscope.record.timeline import NOTHING, Column, Timeline, distinct_values, map_rows
 
 MATRIX_CATEGORIES: Final = tuple(
     CATEGORIES.index(name) for name in ("convolution", "matmul", "attention")
@@ -188,9 +188,9 @@ def _kernels(
     duration = timeline.device.duration
     # The same name under another operator can be of another category: its own row.
     pairs = timeline.device.name.astype(np.int64) * len(CATEGORIES) + categories
-    distinct, first, keys = np.unique(pairs, return_index=True, return_inverse=True)
+    combined, first, keys = np.unique(pairs, return_index=True, return_inverse=True)
     keys = keys.ravel()
-    size = len(distinct)
+    size = len(combined)
     times = _group_times(keys, duration, rising, size)
     bins = np.clip(np.frexp(np.maximum(duration, 1).astype(float))[1] - 1, 0, _BINS - 1)
     histogram = np.bincount(keys * _BINS + bins, minlength=size * _BINS).reshape(size, _BINS)
@@ -198,7 +198,7 @@ def _kernels(
     weight = np.bincount(keys[known], duration[known], size)
     weighted = np.bincount(keys[known], duration[known] * occupancy[known], size)
     found = []
-    for key, pair in enumerate(distinct.tolist()):
+    for key, pair in enumerate(combined.tolist()):
         name, category = divmod(pair, len(CATEGORIES))
         found.append(
             Kernel(
@@ -259,7 +259,7 @@ def heaviest_operators(
     host, device = timeline.host, timeline.device
     use = np.flatnonzero(attribution.top != NOTHING)
     top, duration = attribution.top[use], device.duration[use]
-    calls = np.unique(top)
+    calls = distinct_values(top)
     size = len(timeline.names)
     kernels = np.bincount(host.name[top], minlength=size)
     total = np.bincount(host.name[top], duration, size).astype(np.int64)

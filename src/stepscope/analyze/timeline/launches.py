@@ -22,7 +22,7 @@ from stepscope.analyze.timeline.names import (
     read_copy_name,
 )
 from stepscope.analyze.timeline.steps import RecordedSteps
-from stepscope.record.timeline import Column, DeviceKind, Timeline
+from stepscope.record.timeline import Column, DeviceKind, Timeline, distinct_values, percentiles
 
 _POINTS = 500
 
@@ -45,7 +45,7 @@ def _launch_queue(timeline: Timeline, start: int, end: int) -> list[LaunchQueue]
     owners = device_of_events(timeline)
     known = device.launch >= 0
     found = []
-    for one in np.unique(owners[known]).tolist():
+    for one in distinct_values(owners[known]).tolist():
         own = np.flatnonzero(known & (owners == one))
         launched, begun = host.start[device.launch[own]], device.start[own]
         waits = begun > launched
@@ -163,7 +163,7 @@ def study_launches(timeline: Timeline, steps: RecordedSteps) -> Launches:
 def _spread(values: Column) -> Spread:
     if not len(values):
         return Spread(*(None,) * 6)
-    p10, p50, p90, p99 = np.percentile(values, (10, 50, 90, 99)).tolist()
+    p10, p50, p90, p99 = percentiles(values, 10, 50, 90, 99)
     return Spread(float(values.mean()), p10, p50, p90, p99, int(values.max()))
 
 

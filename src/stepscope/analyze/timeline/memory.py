@@ -18,6 +18,7 @@ from stepscope.record.timeline import (
     Column,
     DeviceEvents,
     Timeline,
+    distinct_values,
     make_events,
 )
 
@@ -169,5 +170,7 @@ def _extremes(level: Column) -> Column:
     padded = np.append(level, np.full(-size % width, level[-1])).reshape(-1, width)
     first = np.arange(len(padded)) * width
     lows, highs = first + padded.argmin(axis=1), first + padded.argmax(axis=1)
-    kept: Column = np.unique(np.minimum(np.concatenate((lows, highs, [0, size - 1])), size - 1))
+    kept: Column = distinct_values(
+        np.minimum(np.concatenate((lows, highs, [0, size - 1])), size - 1)
+    )
     return kept

@@ -10,7 +10,14 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from stepscope.record.timeline import Column, DeviceKind, HostKind, Timeline, once_per_timeline
+from stepscope.record.timeline import (
+    Column,
+    DeviceKind,
+    HostKind,
+    Timeline,
+    distinct_values,
+    once_per_timeline,
+)
 
 
 def names_match(timeline: Timeline, column: Column, test: Callable[[str], object]) -> Column:
@@ -180,8 +187,8 @@ def blocking_calls(timeline: Timeline) -> BlockingCalls:
     pageable = launch[
         names_match(timeline, name, lambda n: read_copy_name(n).memory is CopyMemory.PAGEABLE)
     ]
-    events = np.union1d(waits, pageable).astype(np.int64)
-    uploads, uploading = np.isin(events, to_device), np.unique(to_device)
+    events = distinct_values(np.append(waits, pageable)).astype(np.int64)
+    uploads, uploading = np.isin(events, to_device), distinct_values(to_device)
     if len(uploading):
         last = uploading[np.maximum(np.searchsorted(uploading, events) - 1, 0)]
         parent = host.parent[events]

@@ -18,7 +18,14 @@ from stepscope.analyze.timeline.intervals import (
     total,
 )
 from stepscope.analyze.timeline.names import names_match
-from stepscope.record.timeline import Column, DeviceKind, HostKind, Timeline, once_per_timeline
+from stepscope.record.timeline import (
+    Column,
+    DeviceKind,
+    HostKind,
+    Timeline,
+    distinct_values,
+    once_per_timeline,
+)
 
 _NUMBER = re.compile(r"\d{1,18}")
 _STEP_WORD = re.compile(r"step|iter|batch|tick|frame", re.IGNORECASE)
@@ -92,7 +99,7 @@ def _optimizer_steps(timeline: Timeline) -> _StepMarks | None:
     end = host.end[own]
     outermost = np.concatenate(([True], end[1:] > np.maximum.accumulate(end)[:-1]))
     own, end = own[outermost], end[outermost]
-    calls = host.start[np.unique(timeline.device.launch[timeline.device.launch >= 0])]
+    calls = host.start[distinct_values(timeline.device.launch[timeline.device.launch >= 0])]
     launches = np.searchsorted(calls, end) - np.searchsorted(calls, host.start[own])
     cycle = 1
     for length in range(1, _LONGEST_CYCLE + 1):
@@ -137,7 +144,7 @@ def _marks(timeline: Timeline, events: Column) -> _StepMarks:
 
 def _marks_ending_at(timeline: Timeline, ends: Column) -> _StepMarks | None:
     """Steps that end at these times, named by their number."""
-    ends = np.unique(ends)
+    ends = distinct_values(ends)
     ends = ends[ends > timeline.span[0]]
     if not len(ends):
         return None

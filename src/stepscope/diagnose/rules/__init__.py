@@ -1,7 +1,5 @@
 """Every rule, in the order of `docs/findings.md`."""
 
-from importlib.metadata import entry_points
-
 from stepscope.diagnose.case import Rule
 from stepscope.diagnose.rules import (
     compute_kernels,
@@ -18,6 +16,7 @@ from stepscope.diagnose.rules import (
     sync,
     transfer,
 )
+from stepscope.record.plugins import entry_points
 
 RULES: tuple[Rule, ...] = (
     data_workers.too_few_workers,
@@ -88,7 +87,7 @@ def all_rules() -> tuple[tuple[Rule, ...], list[str]]:
     An entry point names a `Rule`; a rule with an id already taken is refused.
     """
     found, problems = list(RULES), []
-    for point in sorted(entry_points(group="stepscope.rules"), key=lambda point: point.name):
+    for point in entry_points("stepscope.rules"):
         try:
             rule = point.load()
         except Exception as problem:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from stepscope.record.errors import UsageError
+from stepscope.record.plugins import entry_points
 from stepscope.report.story.blocks import Story
 from stepscope.results.comparison import Comparison
 from stepscope.results.load import LoadedResult
@@ -219,10 +220,8 @@ RENDERERS: tuple[Renderer, ...] = tuple(
 @cache
 def all_renderers() -> tuple[Renderer, ...]:
     """Ours, then those of other packages. Raises UsageError for one that cannot be loaded."""
-    from importlib.metadata import entry_points
-
     found = list(RENDERERS)
-    for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda one: one.name):
+    for point in entry_points(ENTRY_POINTS):
         try:
             made = point.load()()
         except Exception as problem:

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from stepscope.hardware.process_tree import QUIET_SHARE
-from stepscope.record.privacy import MASK
 from stepscope.record.units import format_bytes, format_number, plural
 from stepscope.report.story.blocks import Paragraph, Role, Tone
 from stepscope.report.text import keep_end
@@ -117,10 +116,16 @@ def command_line(run: Document) -> str:
     return " ".join(map(shlex.quote, words))
 
 
+def runnable(command: str) -> str:
+    """A program's command line; "…" where something in it was masked, as it would not run."""
+    from stepscope.record.privacy import MASK  # with patterns that take 4 ms to make
+
+    return "…" if MASK in command else command
+
+
 def rerun_command(document: Document, options: str) -> str:
     """The command that observes the same program with other options."""
-    told = command_line(document["run"])
-    return joined("stepscope run", options, "…" if MASK in told else told, by=" ")
+    return joined("stepscope run", options, runnable(command_line(document["run"])), by=" ")
 
 
 def fix_options(fixes: Iterable[str]) -> str:

@@ -8,8 +8,9 @@ like a cut may lie inside an event's arguments: decoding the block shows it.
 import re
 import zlib
 from collections.abc import Iterator
+from itertools import chain, count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from stepscope.record.errors import StepscopeError
 
@@ -118,7 +119,7 @@ def open_text(path: Path) -> TextSource:
     return GzipText(path) if compressed else PlainText(path)
 
 
-BLOCK = 1 << 20
+BLOCK = 1 << 19  # its events just fit in the second level of a cache
 LARGEST_EVENT = 64 << 20
 """Bytes. A longer stretch without a place to cut is refused, so that memory stays bounded."""
 
@@ -128,15 +129,30 @@ BETWEEN = re.compile(
 _AHEAD = 1 << 13  # longer than any match of BETWEEN
 
 
+class Share(NamedTuple):
+    """The blocks of one of several readers, who take turns."""
+
+    reader: int = 0
+    readers: int = 1
+    ahead: int = 0  # blocks that the first reads before the others have begun
+
+    def numbers(self) -> Iterator[int]:
+        own = range(self.ahead) if self.reader == 0 else ()
+        return chain(own, count(self.ahead + self.reader, self.readers))
+
+
+WHOLE = Share()
+
+
 def blocks(
-    source: TextSource, size: int = BLOCK, part: int = 0, parts: int = 1
+    source: TextSource, size: int = BLOCK, share: Share = WHOLE
 ) -> Iterator[tuple[int, bytearray, bool]]:
-    """The number, text and whether it is the last, of every block, or each `parts`-th from `part`.
+    """The number, text and whether it is the last, of every block of a reader.
 
     Every text but the first starts with the comma between two events. Empty blocks are left out.
     """
-    number, without = part, 0
-    while True:
+    without = 0
+    for number in share.numbers():
         start = number * size
         text = source.window(start, start + size + _AHEAD)
         if not text:
@@ -147,11 +163,10 @@ def blocks(
             begin = match.start(1) if match and match.start() < size else -1
         without = 0 if begin >= 0 else without + size
         if without > LARGEST_EVENT:  # all of it belongs to readers of other parts, or to no event
-            raise _no_boundary(start + size - without * parts, start + size)
+            raise _no_boundary(start + size - without * share.readers, start + size)
         if begin >= 0:
             text, end, last = _until_cut(source, start, text, size)
             yield number, bytearray(memoryview(text)[begin:end]), last
-        number += parts
 
 
 def _until_cut(source: TextSource, start: int, text: bytes, size: int) -> tuple[bytes, int, bool]:

@@ -39,6 +39,9 @@ class _Interned(dict[Any, int]):
         return number
 
 
+BETWEEN_TEXTS = b"\0"  # joins JSON texts into one key: it cannot stand in any of them
+
+
 class Tables:
     """What one reader has interned so far, as it stands in the file."""
 
@@ -46,8 +49,8 @@ class Tables:
         self.names = _Interned()
         self.threads = _Interned()  # pid, tid
         self.streams = _Interned()  # device, stream; pid and tid for where those are missing
-        self.shapes = _Interned()  # dims, types, strides, values: JSON texts
-        self.geometries = _Interned()  # grid and block as JSON texts, then numbers
+        self.shapes = _Interned()  # dims, types, strides, values: JSON texts, joined
+        self.geometries = _Interned()  # grid and block as JSON texts, joined, then numbers
         self.collectives = _Interned()  # name, dtype, in, out, size, group, ranks as JSON text
 
     def take_new(self) -> dict[str, list[Any]]:
@@ -145,7 +148,8 @@ def _compact(text: bytes) -> bytes:
 
 
 def _geometry(key: tuple[Any, ...]) -> Geometry:
-    grid, block, registers, shared, blocks, warps, percent = key
+    texts, registers, shared, blocks, warps, percent = key
+    grid, block = texts.split(BETWEEN_TEXTS)
     occupancy = None if percent is None or not 0 <= percent <= 100 else percent / 100
     registers, shared, blocks, warps = map(_sensible, (registers, shared, blocks, warps))
     return Geometry(_integers(grid), _integers(block), registers, shared, blocks, warps, occupancy)
@@ -180,7 +184,7 @@ _MAKERS: dict[str, Any] = {
     "names": str,
     "threads": lambda key: Thread(*map(str, key)),
     "streams": _stream,
-    "shapes": lambda key: Shapes(*map(_compact, key)),
+    "shapes": lambda key: Shapes(*map(_compact, key.split(BETWEEN_TEXTS))),
     "geometries": _geometry,
     "collectives": _collective,
 }

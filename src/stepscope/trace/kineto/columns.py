@@ -18,7 +18,7 @@ from stepscope.record.timeline import (
     column_types,
 )
 from stepscope.trace.format import Drop, Repair
-from stepscope.trace.kineto.chunks import Chunk, Columns, Tables
+from stepscope.trace.kineto.chunks import BETWEEN_TEXTS, Chunk, Columns, Tables
 from stepscope.trace.kineto.events import (
     ABSENT,
     FIRST_DEVICE_CODE,
@@ -39,7 +39,6 @@ from stepscope.trace.kineto.events import (
 from stepscope.trace.limits import LARGEST_SIZE
 
 _INT64 = np.iinfo(np.int64)
-_GEOMETRY = attrgetter("registers", "shared", "blocks_per_sm", "warps_per_sm", "occupancy")
 _COLLECTIVE = attrgetter(
     "collective", "dtype", "in_elements", "out_elements", "group_size", "group"
 )
@@ -164,10 +163,16 @@ class ColumnBuilder:
 
     def _device(self, spans: list[Any], columns: Columns) -> None:
         args = [span.args for span in spans]
-        streams = [(s.args.device, s.args.stream, s.pid, s.tid) for s in spans]
+        streams = zip(
+            [each.device for each in args],
+            [each.stream for each in args],
+            [span.pid for span in spans],
+            [span.tid for span in spans],
+            strict=True,
+        )
         graph = self._ints([each.node if each.graph <= 0 else each.graph for each in args])
         columns |= {
-            "stream": _numbered(self._tables.streams, streams),
+            "stream": np.fromiter(map(self._tables.streams.__getitem__, streams), np.int32),
             "correlation": self._ints([each.correlation for each in args]),
             "external": self._externals(args),
             "bytes": self._counts([each.bytes for each in args]),
@@ -237,18 +242,23 @@ class ColumnBuilder:
 
     def _externals(self, args: list[Args]) -> Column:
         external = self._ints([each.external for each in args])
-        if (external == NOTHING).any():
-            old = self._ints([each.external_old for each in args])
-            external = np.where(external == NOTHING, old, external)
+        missing = np.flatnonzero(external == NOTHING)
+        if len(missing):
+            external[missing] = self._ints([args[n].external_old for n in missing.tolist()])
         return external
 
     def _shapes(self, args: list[Args]) -> Column:
+        dims = [each.dims for each in args]
+        if ABSENT in dims:
+            dims = [each.dims_old if each.dims is ABSENT else each.dims for each in args]
+            if dims.count(ABSENT) == len(dims):
+                return np.full(len(args), NOTHING, np.int32)
         numbers = self._tables.shapes
         found = [
             NOTHING
-            if (dims := each.dims if each.dims is not ABSENT else each.dims_old) is ABSENT
-            else numbers[bytes(dims), bytes(each.types), bytes(each.strides), bytes(each.values)]
-            for each in args
+            if some is ABSENT
+            else numbers[BETWEEN_TEXTS.join((some, each.types, each.strides, each.values))]
+            for some, each in zip(dims, args, strict=True)
         ]
         return np.array(found, np.int32)
 
@@ -257,16 +267,25 @@ class ColumnBuilder:
         found = [
             NOTHING
             if each.grid is ABSENT
-            else numbers[bytes(each.grid), bytes(each.block), *_GEOMETRY(each)]
+            else numbers[
+                BETWEEN_TEXTS.join((each.grid, each.block)),
+                each.registers,
+                each.shared,
+                each.blocks_per_sm,
+                each.warps_per_sm,
+                each.occupancy,
+            ]
             for each in args
         ]
         return np.array(found, np.int32)
 
     def _collectives(self, args: list[Args]) -> Column:
         result = np.full(len(args), NOTHING, np.int32)
-        for n, each in enumerate(args):
-            if each.collective is not None:
-                result[n] = self._tables.collectives[*_COLLECTIVE(each), bytes(each.ranks)]
+        names = [each.collective for each in args]
+        if names.count(None) < len(names):
+            for n, each in enumerate(args):
+                if each.collective is not None:
+                    result[n] = self._tables.collectives[*_COLLECTIVE(each), bytes(each.ranks)]
         return result
 
     def _counts(self, values: list[Any]) -> Column:

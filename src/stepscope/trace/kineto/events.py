@@ -194,6 +194,8 @@ def nanoseconds(values: Sequence[Any]) -> Column:
     """
     if any(type(value) is Raw for value in values[:1]):
         return _nanoseconds_from_text(values)
+    if set(map(type, values)) == {int}:
+        return _nanoseconds_from_integers(values)
     try:
         numbers = np.array(values, np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -217,6 +219,16 @@ def nanoseconds_from_float(numbers: Column) -> Column:
     result = whole.astype(np.int64) * 1000
     result += np.rint((numbers - whole) * 1000).astype(np.int64)
     result[~usable] = UNUSABLE
+    return result
+
+
+def _nanoseconds_from_integers(values: Sequence[int]) -> Column:
+    try:
+        whole = np.array(values, np.int64)
+    except OverflowError:
+        return np.array([_one_time(value) for value in values], np.int64)
+    result = whole * 1000
+    result[(whole <= -_LARGEST) | (whole >= _LARGEST)] = UNUSABLE
     return result
 
 

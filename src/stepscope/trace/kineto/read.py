@@ -5,7 +5,7 @@ to 64 MB, a gzip file may expand 100-fold (`MOST_EXPANSION`), a timeline may hol
 fit in the memory that is free (`limits.event_budget`). However long, text is read in pieces.
 """
 
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from stepscope.record.errors import StepscopeError
 from stepscope.record.timeline import NOTHING, HostKind, Quality, Timeline
 from stepscope.trace.format import TraceFormat
-from stepscope.trace.kineto.blocks import BLOCK, GZIP
+from stepscope.trace.kineto.blocks import BLOCK, GZIP, Share
 from stepscope.trace.kineto.merge import TraceHeader, merge_readers, read_header
 from stepscope.trace.kineto.reader import (
     CollectedParts,
@@ -22,7 +22,7 @@ from stepscope.trace.kineto.reader import (
     fit_together,
     read_parts,
 )
-from stepscope.trace.limits import check_file, event_budget
+from stepscope.trace.limits import EventBudget, check_file, event_budget
 from stepscope.trace.workers import run_jobs, usable_cores
 
 
@@ -70,6 +70,7 @@ def _why_nothing(quality: Quality, last: Part) -> str:
 
 MOST_PROCESSES = 4
 _WORTH_SHARING = 128 << 20  # bytes of text: below, one process is done before others have begun
+_HEAD_START = 32 << 20  # bytes of text that this process reads while others start
 _USUAL_COMPRESSION = 12
 
 
@@ -83,11 +84,14 @@ def read_kineto(
     path = Path(path)
     check_file(path)
     try:
+        size = _text_bytes(path)
         if processes is None:
-            processes = _processes_for(path)
-        readers = _read_in_parallel(path, processes, block_bytes) if processes > 1 else None
+            processes = 1 if size < _WORTH_SHARING else min(usable_cores(), MOST_PROCESSES)
+        ahead = min(_HEAD_START, size // 8) // block_bytes
+        shares = [Share(reader, processes, ahead) for reader in range(processes)]
+        readers = _read_in_parallel(path, block_bytes, shares) if processes > 1 else None
         if readers is None:
-            readers = [collect_parts(read_parts(path, 0, 1, block_bytes), event_budget())]
+            readers = [collect_parts(read_parts(path, block_bytes), event_budget())]
         parts = _in_order(readers)
         about = read_header(b"".join(part.outside for part in parts))
         timeline = merge_readers(str(path), readers, about)
@@ -99,23 +103,34 @@ def read_kineto(
         raise StepscopeError(f"{path}: {error}") from error
 
 
-def _processes_for(path: Path) -> int:
+def _text_bytes(path: Path) -> int:
+    """About, where it is compressed."""
     with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(0)
-        size *= _USUAL_COMPRESSION if file.read(2) == GZIP else 1
-    return 1 if size < _WORTH_SHARING else min(usable_cores(), MOST_PROCESSES)
+        return size * (_USUAL_COMPRESSION if file.read(2) == GZIP else 1)
 
 
-def _read_in_parallel(path: Path, processes: int, block_bytes: int) -> list[CollectedParts] | None:
-    """What each of several readers read; None where one process must do it.
+def _read_in_parallel(
+    path: Path, block_bytes: int, shares: list[Share]
+) -> list[CollectedParts] | None:
+    """What each of several readers read, this process being the first; None where one must do it.
 
     That is so where blocks were cut inside an event, or no process can be started.
     """
-    jobs = [(path, part, processes, block_bytes) for part in range(processes)]
-    fold = partial(collect_parts, budget=event_budget().shared(processes))
+    from concurrent.futures import ThreadPoolExecutor  # imports logging
+
+    budget = event_budget().shared(len(shares))
+    own, *jobs = [(path, block_bytes, share, budget) for share in shares]
+    results: list[CollectedParts | StepscopeError] = []
+    with ThreadPoolExecutor(1) as thread:
+        others = thread.submit(run_jobs, _yield_collected, jobs, next, len(jobs))
+        try:
+            results += _yield_collected(*own)
+        except StepscopeError as error:
+            results.append(error)
     try:
-        results = run_jobs(read_parts, jobs, fold, processes)
+        results += others.result()
     except OSError:
         return None
     readers = [reader for reader in results if isinstance(reader, CollectedParts)]
@@ -123,6 +138,13 @@ def _read_in_parallel(path: Path, processes: int, block_bytes: int) -> list[Coll
         if isinstance(failure, StepscopeError):
             raise failure
     return readers if fit_together(_in_order(readers)) else None
+
+
+def _yield_collected(
+    path: Path, block_bytes: int, share: Share, budget: EventBudget
+) -> Iterator[CollectedParts]:
+    """All at once: handing over block by block would take turns with the reading done here."""
+    yield collect_parts(read_parts(path, block_bytes, share), budget)
 
 
 def _in_order(readers: list[CollectedParts]) -> list[Part]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from msgspec import DecodeError, ValidationError
@@ -12,7 +13,14 @@ from msgspec import DecodeError, ValidationError
 from stepscope.record.errors import StepscopeError
 from stepscope.record.timeline import NOTHING, Column, column_types
 from stepscope.trace.format import Repair
-from stepscope.trace.kineto.blocks import BETWEEN, LARGEST_EVENT, blocks, open_text
+from stepscope.trace.kineto.blocks import (
+    BETWEEN,
+    LARGEST_EVENT,
+    WHOLE,
+    Share,
+    blocks,
+    open_text,
+)
 from stepscope.trace.kineto.chunks import Chunk
 from stepscope.trace.kineto.columns import ColumnBuilder
 from stepscope.trace.kineto.events import EXACT, FAST, LAX, InexactError
@@ -158,19 +166,20 @@ class Part:
     damage: str | None  # why the file ended here, None where it did not or should
 
 
-def read_parts(path: Path, part: int, parts: int, block_bytes: int) -> Iterator[Part]:
-    """Every block of a trace, or each `parts`-th from `part`: then each is read by itself."""
+def read_parts(path: Path, block_bytes: int, share: Share = WHOLE) -> Iterator[Part]:
+    """Every block of a trace, or those of one of several readers: then each is read by itself."""
     with closing(open_text(path)) as source:
         _check_start(source.window(0, 4096), source.damage)
         builder = ColumnBuilder()
         reader = BlockReader(builder)
         size = 0
-        for number, text, last in blocks(source, block_bytes, part, parts):
+        alone = share.readers > 1
+        for number, text, last in blocks(source, block_bytes, share):
             size = number * block_bytes + len(text)
-            if parts > 1:
+            if alone:
                 reader.restart(inside=number > 0)
             reader.read_block(text, last=last)
-            outside = bytes(reader.outside) if last or parts > 1 else b""
+            outside = bytes(reader.outside) if last or alone else b""
             rest, damage = len(reader.rest), source.damage if last else None
             yield Part(number, builder.flush(), outside, reader.inside, rest, size, damage)
 
@@ -199,6 +208,10 @@ class GrowingColumn:
     def __init__(self, dtype: type) -> None:
         self._array: Column = np.empty(0, dtype)
         self._size = 0
+
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
+        """For another process: without the room to grow."""
+        return None, {"_array": self._array[: self._size], "_size": self._size}
 
     def extend(self, values: Column | None, count: int) -> None:
         """Add `count` values; None: nothing is known of them."""

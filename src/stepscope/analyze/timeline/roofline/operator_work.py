@@ -19,7 +19,14 @@ from stepscope.analyze.timeline.kernels import MATRIX_CATEGORIES, MATRIX_UNITS, 
 from stepscope.analyze.timeline.names import CopyDirection, copies_towards, names_match, starts_with
 from stepscope.analyze.timeline.roofline.operator_costs import operator_cost, operator_weight
 from stepscope.analyze.timeline.roofline.operator_inputs import Cost, read_inputs
-from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline, distinct_rows
+from stepscope.record.timeline import (
+    NOTHING,
+    Column,
+    HostKind,
+    Timeline,
+    distinct_rows,
+    distinct_values,
+)
 
 _TAKES_LISTS: Final = re.compile(r"aten::_(foreach|fused)_")
 _ELEMENT: Final = re.compile(r"Functor<([\w:]+)")
@@ -55,9 +62,9 @@ def list_facts(timeline: Timeline, attribution: Attribution) -> dict[tuple[int, 
     found = {}
     for n, (name, shapes) in enumerate(distinct):
         own = np.flatnonzero(which == n)
-        kernels = {timeline.name_of(k) for k in np.unique(device.name[use[own]]).tolist()}
+        kernels = {timeline.name_of(k) for k in distinct_values(device.name[use[own]]).tolist()}
         dtypes = {element[1] for k in kernels if (element := _ELEMENT.search(k))}
-        launched = blocks[own].sum() / len(np.unique(caller[own]))
+        launched = blocks[own].sum() / len(distinct_values(caller[own]))
         fits = (launched - tensors) * _CHUNK < parameters <= launched * _CHUNK
         if len(dtypes) == 1:
             found[name, shapes] = ListFacts(dtypes.pop(), parameters if fits else None)
@@ -120,7 +127,7 @@ def operator_work(timeline: Timeline, attribution: Attribution) -> OperatorWork:
     owner = nearest(host.parent, counted)[attribution.operator]
     devices, idle = device_of_events(timeline), np.zeros(len(device), np.int64)
     launched = np.append(host.end, np.int64(np.iinfo(np.int64).min))[device.launch]
-    for number in np.unique(devices).tolist():
+    for number in distinct_values(devices).tolist():
         own = np.flatnonzero(devices == number)
         done = np.maximum.accumulate(device.start[own] + device.duration[own])[:-1]
         gap = np.maximum(device.start[own][1:] - done, 0)
@@ -173,12 +180,12 @@ def _counted(
     around = nearest(host.parent, kind != NOTHING)[host.parent]
     counted: Column = kind != NOTHING
     may_nest = launches[:-1] & (weights == 1)
-    for weight in np.unique(weights[counted]).tolist():
+    for weight in distinct_values(weights[counted]).tolist():
         seen = np.zeros(len(host), bool)
-        above = np.unique(around[weights == weight])
+        above = distinct_values(around[weights == weight])
         while len(above := above[above != NOTHING]):
             seen[above] = True
-            above = np.unique(around[above])
+            above = distinct_values(around[above])
             above = above[~seen[above]]
         counted &= ~(seen & (weights <= weight) & ~may_nest)
     return counted

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.record.privacy import MASK
 from stepscope.record.units import format_duration
 from stepscope.report.story import summary
 from stepscope.report.story.blocks import (
@@ -43,6 +42,7 @@ from stepscope.report.story.phrases import (
     rerun_command,
     run_reference,
     run_remarks,
+    runnable,
     step_noun,
 )
 from stepscope.report.story.run import resources
@@ -301,8 +301,7 @@ def _next_commands(document: Document) -> tuple[Command, ...]:
     if fixes and run.get("here"):
         commands.append(Command(f"stepscope run {fix_options(fixes)} PROGRAM", "apply them"))
     elif fixes:
-        program = command_line(run)
-        program = "…" if MASK in program else program
+        program = runnable(command_line(run))
         commands.append(Command(f"stepscope tune {program}", "measure and prove these"))
         commands.append(Command(rerun_command(document, fix_options(fixes)), "apply them now"))
     elif run.get("window") and not document["windows"] and not run["under_way"]:
