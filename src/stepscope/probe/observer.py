@@ -269,6 +269,7 @@ class Observer:
             self._seam_patches.restore,
             core.log.close,
             core.sites.close,
+            core.facts.close,
         ):
             try:
                 action()
