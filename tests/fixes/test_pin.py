@@ -71,7 +71,8 @@ class Program:
     """A program without a GPU that takes batches and moves them."""
 
     def __init__(self, run):
-        self.copies = NonBlockingCopies(FixContext(fix_named("pin"), run.observer.seams))
+        context = FixContext(fix_named("pin"), run.observer.seams)
+        self.copies = NonBlockingCopies(context, lambda: self.asked.append("waits"))
         self.asked = []
 
     def batch(self, batch):
@@ -118,6 +119,19 @@ def test_a_batch_changed_before_its_copy_is_no_matter(tmp_path):
             batch[0].add_(1)
             program.move(batch[0])
     assert program.asked == [False, False, True]
+
+
+def test_a_batch_read_as_an_array_is_copied_before_that_may_change_it(tmp_path):
+    with fixed(tmp_path, "pin") as run:
+        program = Program(run)
+        for number in range(4):
+            batch = program.batch([torch.zeros(4)])
+            if number == 3:
+                program.copies.read(torch.Tensor.numpy, batch[0])
+            program.move(batch[0])
+            if number == 2:
+                program.copies.read(torch.Tensor.numpy, batch[0][:2])
+    assert program.asked == [False, False, True, "waits", False]
 
 
 def test_batches_of_inference_are_copied_as_before(tmp_path):

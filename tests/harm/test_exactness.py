@@ -15,16 +15,20 @@ import stateful_blocks
 import torch
 from fixing import Fixed, fixed
 from innocent_data import INNOCENT
-from meta_copies import meta_copies
+from meta_copies import pinned_copies
 from stateful_data import PROGRAMS
 from torch.utils.data import DataLoader
 
+from stepscope.fixes.data import recycle
 from stepscope.fixes.memory.checkpointing import INPUT_CHANGED
 from stepscope.fixes.registry import fix_named
 from stepscope.record.fix import FixKind, FixState
 
 SHUFFLED = sorted(PROGRAMS)
 random.Random(3).shuffle(SHUFFLED)
+RACING = {"shared_value_in_an_epoch", "shared_tensor_in_an_epoch", "shared_rows"}
+"""What workers see of these depends on how far ahead they are, with or without a fix."""
+SETTLED = [name for name in SHUFFLED if name not in RACING]
 
 
 def a_third(names: Any) -> list[Any]:
@@ -55,17 +59,13 @@ def says_exact(run: Fixed, name: str) -> bool:
 def in_process(program: Any, folder: Path, name: str) -> tuple[bool, bool]:
     """Whether what a program sees stays the same with a fix, and whether that says so."""
     bare = run_program(program)
-    if name == "prefetch":
-        with meta_copies(folder) as run:
-            got = run_program(program)
-    else:
-        with fixed(folder, name) as run:
-            got = run_program(program)
+    needs_a_gpu = fix_named(name.partition("=")[0]).needs == "cuda"
+    with pinned_copies(folder, name) if needs_a_gpu else fixed(folder, name) as run:
+        got = run_program(program)
     return is_same(bare, got), says_exact(run, name.partition("=")[0])
 
 
-@pytest.mark.filterwarnings("ignore:'pin_memory'")
-@pytest.mark.parametrize("fix", ["cache=1M", "prefetch"])
+@pytest.mark.parametrize("fix", ["cache=1M", "pin", "prefetch"])
 @pytest.mark.parametrize("name", SHUFFLED)
 def test_samples_stay_or_it_is_not_called_exact(tmp_path, name, fix):
     same, exact = in_process(PROGRAMS[name], tmp_path, fix)
@@ -86,8 +86,37 @@ def test_samples_from_kept_workers_stay_or_it_is_not_called_exact(tmp_path, name
     assert is_same(bare, got) or not says_exact(run, "persistent")
 
 
-@pytest.mark.filterwarnings("ignore:'pin_memory'")
-@pytest.mark.parametrize("fix", ["cache=1M", "prefetch"])
+@pytest.mark.parametrize("name", a_third(SETTLED[1:] + SETTLED[:1]))
+def test_samples_from_pinned_batches_of_workers_stay_or_it_is_not_called_exact(tmp_path, name):
+    bare = run_program(PROGRAMS[name], num_workers=1)
+    with pinned_copies(tmp_path, "pin") as run:
+        got = run_program(PROGRAMS[name], num_workers=1)
+    assert is_same(bare, got) or not says_exact(run, "pin")
+
+
+@pytest.mark.parametrize("name", a_third(SETTLED))
+def test_samples_in_memory_that_is_used_again_stay(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(recycle, "_LEAST", 1)  # bytes: the batches are small
+    bare = run_program(PROGRAMS[name], num_workers=1)
+    with fixed(tmp_path, "recycle") as run:
+        got = run_program(PROGRAMS[name], num_workers=1)
+    assert is_same(bare, got)
+    assert run.outcomes()["recycle"].kind in (FixKind.EXACT, None)
+
+
+def test_what_a_pinned_batch_shares_is_named(tmp_path):
+    with pinned_copies(tmp_path, "pin") as run:
+        run_program(PROGRAMS["rows_in_lists"])
+    (reason,) = run.fixes()["pin"]["where"]
+    assert "batches hold `rows` itself, not a copy" in reason
+    with pinned_copies(tmp_path / "workers", "pin") as run:
+        run_program(PROGRAMS["shared_rows"], num_workers=1)
+    (reason,) = run.fixes()["pin"]["where"]
+    assert "holds a shared tensor" in reason
+    assert not says_exact(run, "pin")
+
+
+@pytest.mark.parametrize("fix", ["cache=1M", "pin", "prefetch"])
 @pytest.mark.parametrize("name", INNOCENT)
 def test_innocent_programs_get_exact_fixes(tmp_path, name, fix):
     assert in_process(INNOCENT[name], tmp_path, fix) == (True, True)

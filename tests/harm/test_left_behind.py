@@ -1,6 +1,12 @@
-"""What a killed tune leaves in the folder for temporary files is removed by the next one."""
+"""Nothing is left open when observing ends. What a killed tune leaves in the folder for temporary
+files is removed by the next one."""
 
 import os
+
+import torch
+from fixing import fixed
+from guarded import guarded
+from torch.utils.data import DataLoader
 
 from stepscope.measure import isolation
 
@@ -29,3 +35,28 @@ def test_folders_of_other_users_stay(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "getuid", lambda: os.stat(tmp_path).st_uid + 1)
     isolation.make_temporary()
     assert (tmp_path / "sst-theirs").is_dir()
+
+
+def test_observing_again_and_again_leaves_no_descriptors_open(tmp_path):
+    counts = []
+    for number in range(8):
+        with fixed(tmp_path / str(number), "cache=1M"):
+            for _ in DataLoader(torch.arange(4.0)):
+                pass
+        counts.append(len(os.listdir("/proc/self/fd")))
+    assert counts[1:] == counts[:-1]
+
+
+def test_noted_writes_leave_no_descriptors_open_in_the_program(tmp_path):
+    original, outside, place = (tmp_path / name for name in ("original", "outside", "place"))
+    for folder in (original, outside, place):
+        folder.mkdir()
+    (original / "train.py").write_text(
+        "import os\n"
+        "first = len(os.listdir('/proc/self/fd'))\n"
+        "for number in range(20):\n"
+        f"    open(f'{outside}/{{number}}', 'w').close()\n"
+        "print(len(os.listdir('/proc/self/fd')) - first)\n"
+    )
+    run = guarded(original, place, refuse=False)
+    assert (run.said.strip(), len(run.outside)) == ("0", 20)

@@ -1,8 +1,11 @@
 """Programs started by a process that has imported torch do what they do by themselves."""
 
+import contextlib
 import json
 import os
+import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -10,7 +13,7 @@ import time
 import pytest
 
 from stepscope.launch.child import run_child, watch_child
-from stepscope.launch.fork_server import FORK_SERVER_AVAILABLE, ForkServer
+from stepscope.launch.fork_server import FORK_SERVER_AVAILABLE, ForkedProgram, ForkServer
 from stepscope.launch.program import Program, child_environment
 from stepscope.record.probe_options import ProbeOptions
 
@@ -163,6 +166,36 @@ def test_a_signal_from_the_terminal_is_for_the_program(run, server):
     os.kill(server._process.pid, signal.SIGINT)
     ended, told, _ = run("print('still served')")
     assert (ended.exit_code, told.strip()) == (0, "still served")
+
+
+def test_started_programs_leave_no_descriptors_open(run, server):
+    def opened():
+        return [len(os.listdir(f"/proc/{pid}/fd")) for pid in (os.getpid(), server._process.pid)]
+
+    run(TRAINS)
+    before = opened()
+    for _ in range(20):
+        run("pass")
+        run("raise ValueError")
+    run(TRAINS)
+    assert opened() == before
+
+
+def test_a_process_with_many_descriptors_hears_of_an_end():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2048:
+        pytest.skip("no more than that are allowed here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2048, hard))
+    with contextlib.ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        pairs = [[stack.enter_context(end) for end in socket.socketpair()] for _ in range(600)]
+        ours, theirs = pairs[-1]
+        assert ours.fileno() > 1024
+        program = ForkedProgram(os.getpid(), ours)
+        with pytest.raises(subprocess.TimeoutExpired):
+            program.wait(0.0)
+        theirs.send(b"3")
+        assert program.wait(60.0) == 3
 
 
 def test_without_the_server_nothing_is_started(tmp_path):

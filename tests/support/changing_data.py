@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from stateful_data import (
     COUNT,
+    PROGRAMS,
     SPACE,
     Made,
     _set,
@@ -355,3 +356,76 @@ def remembered_samples_changed_by_the_loop(load):
 
     loader = load(dataset(lambda self, i: remembered(i)), batch_size=None)
     return [x for _ in range(3) for x in seen_in(loader, lambda batch: batch.add_(1))]
+
+
+def _own_batches(make, sample=lambda self, i: self.rows[i], **more):
+    """Batches are what the dataset holds, and the loop changes them in place."""
+
+    def run(load):
+        made = dataset(sample, rows=make())
+        loader = load(made, **{"batch_size": None} | more)
+        return [x for _ in range(3) for x in seen_in(loader, _grow)]
+
+    return run
+
+
+def _grow(batch):
+    """Every tensor in it grows."""
+    if isinstance(batch, torch.Tensor):
+        batch.add_(1)
+    for inner in batch if isinstance(batch, list) else ():
+        _grow(inner)
+
+
+FILLED = torch.zeros(2, 2)
+
+
+def filled(samples):
+    """A collate function that fills the same tensor each time."""
+    return torch.stack(samples, out=FILLED)
+
+
+PROGRAMS |= {
+    "rows_of_a_matrix": _own_batches(lambda: torch.zeros(COUNT, 2)),
+    "rows_of_an_array": _own_batches(
+        lambda: np.zeros((COUNT, 2)), lambda self, i: torch.from_numpy(self.rows[i])
+    ),
+    "rows_in_lists": _own_batches(
+        lambda: [torch.zeros(2) for _ in range(COUNT)],
+        lambda self, i: [self.rows[i], torch.ones(1)],
+    ),
+    "views_of_each_other": _own_batches(
+        lambda: None, lambda self, i: (lambda x: [x, x[:1]])(torch.zeros(2))
+    ),
+    "shared_rows": _own_batches(lambda: torch.zeros(COUNT, 2).share_memory_()),
+    "memo_handed_out": _own_batches(
+        dict, lambda self, i: self.rows.setdefault(i, torch.zeros(2) + i)
+    ),
+}
+
+
+@program
+def one_batch_filled_again(load):
+    """The program keeps batches, which are all the same tensor."""
+    loader = load(dataset(lambda self, i: torch.zeros(2) + i), collate_fn=filled)
+    kept = []
+    for _ in range(3):
+        kept += list(loader)
+    return [batch.clone() for batch in kept]
+
+
+@program
+def batch_kept_by_the_dataset(load):
+    """The dataset changes what it handed out last."""
+
+    class Changing(Made):
+        last = None
+
+        def __getitem__(self, i):
+            if self.last is not None:
+                self.last.add_(1)
+            self.last = torch.zeros(2)
+            return self.last
+
+    kept = [batch for _ in range(3) for batch in load(Changing(), batch_size=None)]
+    return [batch.clone() for batch in kept]

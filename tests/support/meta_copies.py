@@ -1,4 +1,5 @@
-"""Moving batches early without a GPU: to the meta device, which every build of torch has."""
+"""Pinning batches and moving them early without a GPU: pinned tensors are copies in ordinary
+memory, and moves go to the meta device, which every build of torch has."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +10,6 @@ from unittest.mock import patch
 import torch
 from fixing import Fixed, fixed
 
-from stepscope.fixes.base import FixContext
 from stepscope.fixes.registry import fix_named
 
 
@@ -41,9 +41,25 @@ def meta_copies(folder: Path, side: Side | None = None) -> Iterator[Fixed]:
     """Prefetching with `side` in place of CUDA's streams."""
     with (
         patch("stepscope.fixes.data.prefetch._CopyStreams", lambda: side or Side()),
-        fixed(folder) as run,
+        patch.object(fix_named("prefetch"), "needs", None),
+        fixed(folder, "prefetch") as run,
     ):
-        run.observer.core.facts.write("fix", name="prefetch", state="asked", value=None, text="")
-        fix = fix_named("prefetch")
-        fix.install(None, FixContext(fix, run.observer.seams))
+        yield run
+
+
+@contextmanager
+def pinned_copies(folder: Path, name: str) -> Iterator[Fixed]:
+    """`pin` or `prefetch`, with loaders that pin."""
+    accelerator = {
+        "is_available": lambda: True,
+        "current_accelerator": lambda: torch.device("cuda"),
+        "current_device_index": lambda: 0,
+        "set_device_index": lambda index: None,
+    }
+    with (
+        patch.multiple(torch.accelerator, **accelerator),
+        patch.object(torch.Tensor, "pin_memory", lambda tensor, device=None: tensor.clone()),
+        patch.object(fix_named(name), "needs", None),
+        meta_copies(folder) if name == "prefetch" else fixed(folder, name) as run,
+    ):
         yield run

@@ -204,7 +204,7 @@ def _server(environ: Mapping[str, str]) -> ForkServer:
     return _started(tuple(sorted((k, v) for k, v in environ.items() if k in _READ_AT_START)))
 
 
-@functools.lru_cache(maxsize=4)
+@functools.cache
 def _started(at_start: tuple[tuple[str, str], ...]) -> ForkServer:
     """One for all programs with these variables."""
     others = {k: v for k, v in os.environ.items() if k not in _READ_AT_START}

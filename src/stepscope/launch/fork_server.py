@@ -245,6 +245,8 @@ class ForkedProgram:
 
 def _receive(link: socket.socket, timeout_s: float | None) -> str | None:
     """What comes next; "" where the other end is gone, None where nothing came in time."""
-    if not select.select([link], [], [], timeout_s)[0]:
+    poll = select.poll()  # `select.select` takes no descriptor above 1,023
+    poll.register(link, select.POLLIN)
+    if not poll.poll(None if timeout_s is None else timeout_s * 1000):
         return None
     return link.recv(64).decode()

@@ -18,7 +18,11 @@ from stepscope.probe.points import compiler
 from stepscope.probe.points.host_waits import patch_saving, patch_waits
 from stepscope.probe.points.loader import patch_loaders
 from stepscope.probe.points.profilers import patch_profilers
-from stepscope.probe.points.root_model import compiler_in_use, patch_root_models
+from stepscope.probe.points.root_model import (
+    compiler_in_use,
+    patch_root_models,
+    show_dynamo_the_original,
+)
 from stepscope.probe.points.seams import Seams
 from stepscope.probe.points.training import patch_backward, patch_optimizers
 from stepscope.probe.program_state import ConfigReader, MemoryReader, watch_out_of_memory
@@ -147,6 +151,7 @@ class Observer:
             patch(core, self._patches)
         self._clock.install()
         watch.when_imported("torch._dynamo.eval_frame", compiler.skip_our_code)
+        watch.when_imported("torch._dynamo.variables.nn_module", show_dynamo_the_original)
         watch.when_imported("torch.export._trace", lambda _: compiler_in_use())
         watch.when_imported("torch._dynamo.callback", partial(compiler.watch_dynamo, core))
         watch.when_imported("safetensors.torch", partial(patch_saving, core, self._patches))
@@ -269,6 +274,7 @@ class Observer:
             self._seam_patches.restore,
             core.log.close,
             core.sites.close,
+            core.facts.close,
         ):
             try:
                 action()

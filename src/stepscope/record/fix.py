@@ -83,6 +83,7 @@ class TraitKind(WordedEnum):
     UNWATCHED = "unwatched", "`{code}`{at} is too large to watch for changes"
     SHARED = "shared", "it holds a {code}, which other processes may change"
     WRITES = "writes", "`{code}`{at} has effects outside"
+    HANDED_OUT = "handed_out", "batches hold `{code}` itself, not a copy"
     HOOKED = "hooked", "the hook `{code}` runs inside it"
     OPEN_FILE = "open_file", "{library}"
     NAMES_GPU = "names_gpu", "names the GPU{in_code}"

@@ -26,7 +26,8 @@ class FactLog:
     file."""
 
     def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self._fd: int | None = os.open(path, flags, 0o644)
 
     def write(self, fact: Fact | str, **data: Any) -> None:
         """Append a fact; what fixes report is given by name. Raises OSError on a full disk."""
@@ -35,8 +36,16 @@ class FactLog:
             from stepscope.record.privacy import masked_values  # its patterns take 7 ms to compile
 
             told = masked_values(told, but=frozenset(("file",)))
-        line = json.dumps({"fact": name, **told}, default=str)
-        os.write(self._fd, line.encode() + b"\n")
+        line = json.dumps({"fact": name, **told}, default=str).encode() + b"\n"
+        fd = self._fd
+        if fd is not None:
+            os.write(fd, line)
+
+    def close(self) -> None:
+        """What is written later is dropped."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
 
 
 def read_facts(path: Path) -> Facts:

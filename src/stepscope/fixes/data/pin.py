@@ -1,8 +1,10 @@
 """Have loaders put batches into pinned memory, and copy them to the GPU without waiting."""
 
+import sys
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
-from weakref import WeakSet, ref
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 from stepscope.analyze.replay.known import Changes, KnownProgram, pinned_speedup
 from stepscope.fixes.applicability import ProgramPart
@@ -10,6 +12,7 @@ from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.edit.calls import with_argument
 from stepscope.fixes.inspect.dataset_traits import dataset_traits
 from stepscope.fixes.inspect.loaders import LoaderRecords, shut_down_at_exit
+from stepscope.fixes.inspect.state_watch import may_change
 from stepscope.fixes.inspect.tensors import (
     cpu_tensors,
     leaves_blocking_open,
@@ -18,7 +21,16 @@ from stepscope.fixes.inspect.tensors import (
     tensor_version,
 )
 from stepscope.fixes.lazy import changes, torch
-from stepscope.record.fix import LOADER, Applied, NotApplied, Reason, SourceLine, Target
+from stepscope.record.fix import (
+    LOADER,
+    Applied,
+    NotApplied,
+    Reason,
+    SourceLine,
+    Target,
+    Trait,
+    TraitKind,
+)
 
 _TRIED: Final = 2  # first batches, copied as before to watch what the program does with them
 _MANY: Final = 256  # tensors handed out between cleanups of dead ones
@@ -38,7 +50,7 @@ class Pin(Fix):
 
     A pinned tensor must not be changed while it is copied. Changes in place after the copy are
     watched for: in the first batches, which are still copied as before, and later; the first one
-    seen ends it. Changes through numpy are not seen.
+    seen ends it. A tensor read as an array, which may change it unseen, is copied as before.
     """
 
     name = "pin"
@@ -59,10 +71,16 @@ class Pin(Fix):
         marks = LoaderRecords(context)
         copies = NonBlockingCopies(context)
 
+        def tell(loader: Any, held: Trait | None) -> None:
+            record = Applied(LOADER, place=marks.place(loader), varies=may_change(held))
+            context.applied(record, FixKind.NUMERIC if held else None)
+
+        handed_out = HandedOut(context.seams, tell)
+
         def iterated(make: Any, loader: Any) -> Any:
             iterator = make(loader)
             if loader in marks.chosen:
-                context.applied(Applied(LOADER, place=marks.place(loader)))
+                handed_out.follow(loader, iterator)
                 copies.follow(iterator)
                 if loader.persistent_workers:
                     shut_down_at_exit(iterator)
@@ -74,6 +92,7 @@ class Pin(Fix):
         context.seams.around(iterator, "__next__", copies.next)
         for name in ("to", "cuda"):
             context.seams.around(torch.Tensor, name, partial(copies.move, name))
+        context.seams.around(torch.Tensor, "numpy", copies.read)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         words = "pass pin_memory=True to the DataLoader and non_blocking=True to `.to` or `.cuda`"
@@ -86,8 +105,9 @@ class Pin(Fix):
 class NonBlockingCopies:
     """Tracks the tensors that loaders hand out."""
 
-    def __init__(self, context: FixContext) -> None:
+    def __init__(self, context: FixContext, wait: Callable[[], Any] | None = None) -> None:
         self._context = context
+        self._wait = wait or (lambda: torch.cuda.current_stream().synchronize())
         self._iterators: WeakSet[Any] = WeakSet()
         self._known: dict[int | None, Any] = {}  # a storage → the tensor it was handed out in
         self._moved: list[tuple[Any, int]] = []
@@ -131,6 +151,15 @@ class NonBlockingCopies:
             self._said = True
         return call(tensor, *args, **kwargs, non_blocking=True)
 
+    def read(self, call: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        """Around `.numpy`: what shares a tensor's memory may change it unseen."""
+        if not self._over and self._is_known(tensor):
+            key = storage_key(tensor)
+            del self._known[key]
+            if any(moved() is not None and storage_key(moved()) == key for moved, _ in self._moved):
+                self._wait()
+        return call(tensor, *args, **kwargs)
+
     def _is_known(self, tensor: Any) -> bool:
         """Whether a tensor, or the one it is a view of, came out of a loader and is still alive."""
         handed_out = self._known.get(storage_key(tensor))
@@ -145,6 +174,114 @@ class NonBlockingCopies:
                 self._context.not_applied(NotApplied(CHANGED_IN_PLACE, place=self._place))
         self._tried += bool(self._moved)
         self._moved.clear()
+
+
+class HandedOut:
+    """Tells of which loaders a pinned batch is nothing but a copy: where others hold what is in a
+    batch, a change in place no longer reaches them, nor theirs the batch. torch's own collating
+    makes new tensors each time, and workers share only what is made to be shared.
+
+    `tell(loader, held)` is called with each epoch or batch; `held` is None where nothing is."""
+
+    def __init__(self, seams: Any, tell: Callable[[Any, Trait | None], None]) -> None:
+        self._tell = tell
+        self._loaders: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # by fetcher
+        fetchers = torch.utils.data._utils.fetch
+        for fetcher in (fetchers._MapDatasetFetcher, fetchers._IterableDatasetFetcher):
+            seams.around(fetcher, "fetch", self._fetch)
+
+    def follow(self, loader: Any, iterator: Any) -> None:
+        """A loader that is to pin begins an epoch."""
+        if loader.collate_fn is torch.utils.data.default_collate:
+            self._tell(loader, None)
+        elif loader.num_workers:
+            self._tell(loader, dataset_traits(loader.dataset, loader.collate_fn).shared)
+        else:
+            self._loaders[iterator._dataset_fetcher] = ref(loader)
+
+    def _fetch(self, call: Any, fetcher: Any, index: Any) -> Any:
+        batch = call(fetcher, index)
+        made_by = self._loaders.get(fetcher)
+        if made_by is not None and (loader := made_by()) is not None:
+            held, trait = _held_elsewhere(_references(batch), batch), None
+            if held is not None:
+                trait = Trait(TraitKind.HANDED_OUT, _name_of(held, loader.dataset))
+            self._tell(loader, trait)
+        return batch
+
+
+_MOST_NODES: Final = 512
+_PLAIN: Final = (type(None), bool, int, float, complex, str, bytes)
+
+
+def _nodes(batch: Any) -> list[Any]:
+    """The batch, and the containers and tensors in it."""
+    found, seen = [batch], {id(batch)}
+    for thing in found:
+        inside: Any = ()
+        if isinstance(thing, torch.Tensor):
+            continue
+        if isinstance(thing, Mapping):
+            inside = thing.values()
+        elif isinstance(thing, (list, tuple)):
+            inside = thing
+        elif hasattr(thing, "__dict__") and not isinstance(thing, type):
+            inside = vars(thing).values()
+        new = [one for one in inside if not isinstance(one, _PLAIN) and id(one) not in seen]
+        found += new[: _MOST_NODES - len(found)]
+        seen.update(map(id, new))
+    return found
+
+
+def _references(batch: Any) -> list[int]:
+    """How many refer to each node of a batch that one variable of the caller's refers to."""
+    return [*map(sys.getrefcount, _nodes(batch))]
+
+
+def _unheld() -> tuple[int, int]:
+    """The same of a batch, and of what is in one, that nobody else has."""
+    batch = [torch.empty(0)]
+    outer, inner = _references(batch)
+    return outer, inner
+
+
+def _held_elsewhere(references: list[int], batch: Any) -> Any:
+    """What of a batch somebody else has too, or may have; None: it is all new."""
+    outer, inner = _unheld()
+    nodes = _nodes(batch)
+    if references[0] > outer:
+        return batch
+    for node, count in zip(nodes[1:], references[1:], strict=True):
+        if count > inner:
+            return node
+    own = torch.empty(0)
+    alone = _storage_uses(own)
+    tensors = (node for node in nodes if isinstance(node, torch.Tensor))
+    return next((one for one in tensors if _storage_uses(one) != alone), None)
+
+
+def _storage_uses(tensor: Any) -> int:
+    """How many tensors show a tensor's memory; 0 where that is not torch's own, or where the tensor
+    collects gradients, which a copy does not."""
+    uses = getattr(torch._C, "_storage_Use_Count", None)  # not in every version
+    if storage_key(tensor) is None or tensor.requires_grad:
+        return 0
+    storage = tensor.untyped_storage()
+    if not storage.resizable():
+        return 0
+    return int(uses(storage._cdata)) if uses else 1
+
+
+def _name_of(held: Any, dataset: Any) -> str:
+    """The attribute of a dataset that has something; the dataset's class where none is found."""
+    key = storage_key(held) if isinstance(held, torch.Tensor) else None
+    for name, value in getattr(dataset, "__dict__", {}).items():
+        inside = list(value.values()) if isinstance(value, dict) else value
+        for one in (value, *(inside if isinstance(inside, (list, tuple)) else ())):
+            same = isinstance(one, torch.Tensor) and key is not None and storage_key(one) == key
+            if one is held or same:
+                return str(name)
+    return type(dataset).__qualname__
 
 
 def pinning_changes(known: KnownProgram) -> Changes:

@@ -10,7 +10,12 @@ from weakref import WeakKeyDictionary, ref
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ProgramPart
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
-from stepscope.fixes.data.pin import PINNING_FAILURES, pinning_changes, request_pinning
+from stepscope.fixes.data.pin import (
+    PINNING_FAILURES,
+    HandedOut,
+    pinning_changes,
+    request_pinning,
+)
 from stepscope.fixes.inspect.dataset_traits import dataset_traits
 from stepscope.fixes.inspect.loaders import (
     OTHER_SHUFFLES,
@@ -269,6 +274,7 @@ class _Iterators:
         self._ahead: WeakKeyDictionary[Any, BatchAhead] = WeakKeyDictionary()
         self._varies: WeakKeyDictionary[Any, Variation | None] = WeakKeyDictionary()
         self._between: WeakKeyDictionary[Any, BetweenBatches] = WeakKeyDictionary()
+        self._handed_out = HandedOut(self._context.seams, self._told_of)
 
     def iterated(self, make: Any, loader: Any) -> Any:
         iterator = make(loader)
@@ -284,6 +290,7 @@ class _Iterators:
             self._varies[loader] = OTHER_SHUFFLES
         place, varies = self._marks.place(loader), self._varies[loader]
         self._loaders[iterator] = (Applied(LOADER, place=place, varies=varies), plan)
+        self._handed_out.follow(loader, iterator)
         if between := _watched(loader):
             self._between[iterator] = between
         return iterator
@@ -320,6 +327,10 @@ class _Iterators:
         if self.copied.answered:
             self._context.applied(record, FixKind.NUMERIC if record.varies else None)
         return batch
+
+    def _told_of(self, loader: Any, held: Trait | None) -> None:
+        """Batches are pinned copies of something that others hold."""
+        self._told(Applied(LOADER, place=self._marks.place(loader)), held)
 
     def _told(self, record: Applied, changed: Trait | None) -> None:
         """Report that something the next batch was made from has changed."""

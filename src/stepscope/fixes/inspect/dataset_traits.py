@@ -32,6 +32,7 @@ from stepscope.fixes.inspect.dataset_code import (
     word_set,
 )
 from stepscope.fixes.inspect.state_digest import StateSlot, is_path
+from stepscope.fixes.inspect.tensors import is_shared
 from stepscope.fixes.inspect.traits import DatasetTraits
 from stepscope.fixes.inspect.user_code import short_path as short
 from stepscope.probe.dataclock.points import CallPoint
@@ -152,6 +153,8 @@ class _CodeWalker:
         elif hasattr(thing, "is_cuda") and hasattr(thing, "untyped_storage"):
             if thing.is_cuda:
                 self.note("cuda", TraitKind.HOLDS_GPU_TENSORS)
+            elif is_shared(thing):
+                self.note("shared", TraitKind.HOLDS, "shared tensor")
         elif module == "torch" and kind.__name__ == "device":
             if thing.type == "cuda":
                 self.note("cuda", TraitKind.NAMES_GPU)

@@ -60,6 +60,14 @@ def storage_key(tensor: Any) -> int | None:
         return None
 
 
+def is_shared(tensor: Any) -> bool:
+    """Whether other processes may see a tensor's memory. Some kinds of tensors cannot say."""
+    try:
+        return bool(tensor.is_shared())
+    except (NotImplementedError, RuntimeError):
+        return False
+
+
 def cpu_tensors(batch: Any) -> Iterator[tuple[NestedPath, Any]]:
     """The CPU tensors in a batch of any structure, each with its path."""
     found = 0

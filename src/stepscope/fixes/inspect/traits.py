@@ -5,7 +5,7 @@ from typing import Any
 
 from stepscope.fixes.inspect.state_digest import StateSlot
 from stepscope.fixes.lazy import torch
-from stepscope.record.fix import DataChange, Trait, Variation
+from stepscope.record.fix import DataChange, Trait, TraitKind, Variation
 
 
 @dataclass(slots=True)
@@ -23,6 +23,8 @@ class DatasetTraits:
     """It sums tensors, which rounds differently with another number of threads."""
     cuda: Trait | None = None
     """It holds or makes things on the GPU, which forked processes cannot use."""
+    shared: Trait | None = None
+    """It holds a tensor in memory that processes share."""
     handle: Trait | None = None
     """It holds an open file or connection, which processes cannot share."""
     splits: bool = False
@@ -47,7 +49,9 @@ class DatasetTraits:
     def shares(self, collate: Any) -> Trait | None:
         """What remembers samples that the program may get and change; None: nothing does. What
         torch's own collating makes is new."""
-        return None if collate is torch.utils.data.default_collate else self.caches
+        if collate is torch.utils.data.default_collate:
+            return None
+        return self.caches or (Trait(TraitKind.USES, min(self.memos)) if self.memos else None)
 
     def varies(self) -> Variation | None:
         """What may differ between two processes or two times; None if samples are the same."""

@@ -83,6 +83,7 @@ class SlotTable:
 
     def close(self) -> None:
         self._table.close(len(self._told))
+        self._facts.close()
 
 
 _FIRST_UNTRACED = 1  # fetches before the first one followed line by line

@@ -238,6 +238,7 @@ class _WriteWatcher:
             line = frame.f_lineno
         facts = FactLog(self._folder / "facts.jsonl")
         facts.write(WroteOutsideFact(path=path, file=file, line=line, action=action))
+        facts.close()
         if not self._refuse:
             return
         for stream in (sys.stdout, sys.stderr):

@@ -7,6 +7,7 @@ classes can still be pickled by value.
 """
 
 import functools
+import sys
 from collections.abc import Callable
 from threading import get_ident
 from time import monotonic_ns
@@ -228,6 +229,16 @@ def compiler_in_use() -> None:
     _compiles = True
     if _roots is not None:
         _roots.core.compiles = True
+
+
+def show_dynamo_the_original(nn_module: Any) -> None:
+    """Dynamo looks through calls of modules that have the `__call__` it knows, and needs twice the
+    frames for others. It remembers what it found when imported: ours, while roots are searched for.
+    `nn_module` is torch._dynamo.variables.nn_module."""
+    utils: Any = sys.modules["torch._dynamo.utils"]
+    for module in (nn_module, utils):
+        if getattr(module, "unpatched_nn_module_call", None) is _searching_call:
+            module.unpatched_nn_module_call = _original
 
 
 def bypassed() -> bool:
