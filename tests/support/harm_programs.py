@@ -5,11 +5,13 @@ folder's `template.py`.
 """
 
 import os
+import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 import warm
@@ -23,6 +25,7 @@ FOLDER = Path(__file__).parent.parent / "harm" / "programs"
 _SOURCE = FOLDER.parent.parent.parent / "src"
 _USUAL = "--window-at,4,--window,2"
 _OF_WINDOWS = frozenset(("no_window", "no_stacks"))
+_NOT_OF_TRIALS = frozenset(("profiled_itself",))  # with fixes every step is compared
 _QUIET = ("run", "--quiet", "--out", "run")
 
 
@@ -57,11 +60,13 @@ class HarmProgram:
     def fixes(self) -> list[str]:
         return self.fix.split(",") if self.fix else []
 
-    def expected_problems(self, windows: bool = True) -> dict[str, int]:
-        """Their kinds and counts; without `windows`, those of a run that records none."""
+    def expected_problems(self, windows: bool = True, fixed: bool = False) -> dict[str, int]:
+        """Their kinds and counts; without `windows`, those of a run that records none; `fixed`:
+        of one with fixes."""
         pairs = (word.partition(":") for word in self.problems.split(",") if word)
         counts = {kind: int(count or 0) for kind, _, count in pairs}
-        return {k: n for k, n in counts.items() if windows or k not in _OF_WINDOWS}
+        left_out = (frozenset() if windows else _OF_WINDOWS) | (_NOT_OF_TRIALS if fixed else set())
+        return {kind: count for kind, count in counts.items() if kind not in left_out}
 
 
 def read_programs(folder: Path) -> list[HarmProgram]:
@@ -99,7 +104,7 @@ class Seen:
 
 
 def run_bare(program: HarmProgram, folder: Path) -> warm.Said:
-    """Run it under plain Python in a new folder; what it says does not name the folder."""
+    """Run it under plain Python in a new folder; what it says names neither that nor the time."""
     return _neutral(_run(program, folder, []), folder)
 
 
@@ -120,22 +125,36 @@ def run_observed(program: HarmProgram, folder: Path, options: Sequence[str]) -> 
 
 def assert_as_meant(program: HarmProgram, bare: warm.Said) -> None:
     """The program itself does what it is meant to."""
-    if program.exit != "any":
-        assert bare.exit_code == int(program.exit), bare.stderr
+    code = bare.exit_code
+    assert program.exit in ("any", str(code)), f"plain Python ends with {code}: {bare.stderr}"
 
 
 def assert_same_ending(program: HarmProgram, bare: warm.Said, said: warm.Said) -> None:
     """Exit code and output are those of the bare program."""
-    assert said.exit_code == shown_by_a_shell(bare.exit_code), said.stderr
-    assert said.stdout == bare.stdout
-    assert program.loud or said.stderr == bare.stderr
+    meant = shown_by_a_shell(bare.exit_code)
+    assert said.exit_code == meant, f"exit code {said.exit_code}, not {meant}: {said.stderr}"
+    assert said.stdout == bare.stdout, "stdout: " + first_difference(bare.stdout, said.stdout)
+    if not program.loud:
+        assert said.stderr == bare.stderr, "stderr: " + first_difference(bare.stderr, said.stderr)
+
+
+def first_difference(bare: str, seen: str) -> str:
+    """The first line of two texts that differs, from a little before where it does."""
+    texts = bare.splitlines(), seen.splitlines()
+    for number, lines in enumerate(zip_longest(*texts), 1):
+        if lines[0] != lines[1]:
+            at = max(0, len(os.path.commonprefix([line or "" for line in lines])) - 80)
+            words = ["no such line" if line is None else repr(line[at:][:600]) for line in lines]
+            return f"line {number} bare: {words[0]}, observed: {words[1]}"
+    return f"the end of the last line, bare: {bare[-9:]!r}, observed: {seen[-9:]!r}"
 
 
 def assert_recorded(program: HarmProgram, seen: Seen, windows: bool = True) -> None:
     """All steps are counted, and what was not seen is said."""
-    assert seen.problems == program.expected_problems(windows), seen.words
+    meant = program.expected_problems(windows, bool(seen.fixes))
+    assert seen.problems == meant, f"{seen.problems}, not {meant}: {seen.words}"
     if program.steps != "any":
-        assert seen.steps == int(program.steps)
+        assert seen.steps == int(program.steps), f"{seen.steps} steps, not {program.steps}"
 
 
 def assert_applied(seen: Seen) -> None:
@@ -149,8 +168,14 @@ def shown_by_a_shell(code: int) -> int:
     return 128 - code if code < 0 else code
 
 
+_PASSING = re.compile(r"(?<=\[[IWEF])\d{4} [\d:.]+(?= )|(?<=This process \(pid=)\d+")
+"""Of every run its own: when torch's C++ logged a line, and which process Python warned of a fork
+(from 3.12 on, once there are threads)."""
+
+
 def _neutral(said: warm.Said, folder: Path) -> warm.Said:
-    return warm.Said(said.exit_code, said.stdout, said.stderr.replace(str(folder), ""))
+    errors = _PASSING.sub("", said.stderr.replace(str(folder), ""))
+    return warm.Said(said.exit_code, said.stdout, errors)
 
 
 def _run(program: HarmProgram, folder: Path, observing: list[str]) -> warm.Said:

@@ -1,4 +1,4 @@
-# %% scheduled steps=50 problems=no_window loud
+# %% scheduled steps=50 problems=no_stacks loud
 from collections import Counter
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, schedule
@@ -59,7 +59,7 @@ for number in range(20):
     else:
         print(step())
 
-# %% nested problems=no_stacks loud
+# %% nested problems=no_stacks exit=any steps=any loud
 build()
 for number in range(12):
     if number == 6:

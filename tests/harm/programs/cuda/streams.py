@@ -93,7 +93,7 @@ for batch in batches:
     print(update(model(batch.cuda(non_blocking=True)).square().mean()))
 print([batch.is_pinned() for batch in batches])
 
-# %% pinned_buffer_refilled fix=nosync
+# %% pinned_buffer_refilled
 build()
 buffer, event = torch.empty(4, 8, pin_memory=True), torch.cuda.Event()
 for number in range(12):

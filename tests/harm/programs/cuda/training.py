@@ -1,6 +1,6 @@
 # %% scaler_that_skips steps=24 fix=fused_optimizer,nosync
 build()
-scaler = torch.amp.GradScaler("cuda", init_scale=2.0**40, growth_interval=4)
+scaler = torch.amp.GradScaler("cuda", init_scale=2.0**24, growth_interval=4)
 for number in range(24):
     with torch.autocast("cuda", torch.float16):
         loss = model(torch.randn(4, 8, device="cuda")).float().square().mean()
