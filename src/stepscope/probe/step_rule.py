@@ -57,6 +57,10 @@ class StepRule:
         self.add(who)
         return self.settled
 
+    def has_seen(self, who: int) -> bool:
+        """Whether that optimizer has ever stepped."""
+        return who in self._seen
+
     @property
     def settled(self) -> int:
         """The count without the first step of a second optimizer: whether that one rides along

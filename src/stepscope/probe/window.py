@@ -111,6 +111,16 @@ class Window:
         """Whether nothing is left to do."""
         return not self._plans and self._profiler is None and not self._cooling
 
+    def is_far(self, step: int, after: int) -> bool:
+        """Whether nothing was recorded in the last `after` steps, or will be in the next ones."""
+        if self.done:
+            return step >= self._last_step + after
+        return not self._last_step and self._at is not None and step + 2 * after < self._at
+
+    def clocked_from(self, step: int, before: int) -> int:
+        """That step, or an earlier one, `before` steps from a recording."""
+        return step if self.done or self._at is None else min(step, self._at - before)
+
     def step_ended(self, step: int, now_ns: int) -> None:
         if self._profiler is not None:
             if get_ident() != self._thread:

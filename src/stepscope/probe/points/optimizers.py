@@ -1,4 +1,4 @@
-"""Backward run, loss scaled; optimizer created, optimizer stepped, gradients zeroed and clipped."""
+"""Optimizer created, optimizer stepped, gradients zeroed and clipped."""
 
 import functools
 import sys
@@ -13,118 +13,11 @@ from torch.compiler import is_compiling
 from torch.optim import Optimizer
 from torch.optim import optimizer as optimizer_hooks
 
-from stepscope.probe.core import Core, call_in_phase, drop_caller_frame, note_site
+from stepscope.probe.core import Core, drop_caller_frame
 from stepscope.probe.patches import Patches
-from stepscope.probe.row_log import BACKWARD, LEAVE, OPTIMIZER
-from stepscope.probe.unseen import is_plain, read_unseen, unseen_by_program
+from stepscope.probe.row_log import LEAVE, OPTIMIZER, STEPPED
+from stepscope.probe.unseen import unseen_by_program
 from stepscope.record.facts import SiteKind
-
-_BACKWARD_SITE, _OPTIMIZER_SITE = SiteKind.BACKWARD, SiteKind.OPTIMIZER
-
-
-def patch_backward(core: Core, patches: Patches) -> None:
-    """Patch `torch.autograd.backward`, which `Tensor.backward` calls, `grad`, and loss scaling."""
-    log, device = core.log, core.device
-    append = log.events.append
-    original_backward = torch.autograd.backward
-    original_grad = torch.autograd.grad
-    original_scale = torch.amp.GradScaler.scale
-    unscaled: list[Any] = [None, None]  # a scaled loss and what it was before
-
-    def prepare(tensors: Any) -> None:
-        """Before a backward: note its loss; search for roots where no forward was seen."""
-        log.backwards += 1
-        if not log.forwards and core.roots is not None and not core.runs_backward():
-            core.roots.search()
-        loss = tensors[0] if isinstance(tensors, list | tuple) and len(tensors) == 1 else tensors
-        if is_plain(loss):
-            with torch._C.DisableTorchFunction():
-                if loss.numel() == 1 and loss.is_floating_point():
-                    read_unseen(unscaled[1] if loss is unscaled[0] else loss, device.loss)
-        unscaled[0] = unscaled[1] = None
-        if device.timing:
-            device.mark(BACKWARD)
-
-    @functools.wraps(original_backward)
-    def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
-        if core.compiles and is_compiling():
-            original_backward(tensors, *args, **kwargs)
-            return
-        thread = get_ident()
-        if log.off or (thread != log.thread and not log.claim(BACKWARD)):
-            core.in_backward.append(thread)  # by it fixes know calls of layers computed anew
-            try:
-                original_backward(tensors, *args, **kwargs)
-            except BaseException as error:
-                drop_caller_frame(error)
-                raise
-            finally:
-                core.in_backward.remove(thread)
-            if not log.off and thread not in core.in_backward:
-                core.backward_ended_elsewhere()
-            return
-        begun = monotonic_ns()
-        append(BACKWARD)
-        append(begun)
-        try:
-            prepare(tensors)
-        except Exception as problem:
-            core.guard(problem)
-        core.in_backward.append(thread)
-        try:
-            original_backward(tensors, *args, **kwargs)
-        except BaseException as error:
-            drop_caller_frame(error)
-            raise
-        finally:
-            core.in_backward.remove(thread)
-            now = monotonic_ns()
-            append(LEAVE)
-            append(now)
-        try:
-            if core.find_lines:
-                note_site(core, _BACKWARD_SITE, now - begun)
-            if thread not in core.in_backward:
-                core.backward_ended()
-        except Exception as problem:
-            core.guard(problem)
-
-    @functools.wraps(original_grad)
-    def grad(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling():
-            return original_grad(*args, **kwargs)
-        thread = get_ident()
-        core.in_backward.append(thread)
-        try:
-            found = call_in_phase(core, BACKWARD, _BACKWARD_SITE, original_grad, args, kwargs)
-        except BaseException as error:
-            drop_caller_frame(error)
-            raise
-        finally:
-            core.in_backward.remove(thread)
-        if thread == log.thread and not log.off and not kwargs.get("create_graph"):
-            core.grad_ended()
-        return found
-
-    @functools.wraps(original_scale)
-    def scale(self: Any, outputs: Any) -> Any:
-        try:
-            scaled = original_scale(self, outputs)
-        except BaseException as error:
-            drop_caller_frame(error)
-            raise
-        if not is_compiling() and is_plain(outputs) and get_ident() == log.thread:
-            with torch._C.DisableTorchFunction():
-                read_unseen(outputs, lambda loss: keep(scaled, loss))
-            core.scaler = ref(self)
-        return scaled
-
-    def keep(scaled: Any, loss: Any) -> None:
-        unscaled[:] = scaled, loss.detach()
-
-    patches.set(torch.autograd, "backward", backward)
-    patches.set(torch.autograd, "grad", grad)
-    patches.set(torch.amp.GradScaler, "scale", scale)
 
 
 class OptimizerPoint:
@@ -133,21 +26,94 @@ class OptimizerPoint:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._numbers: dict[int, tuple[Any, int]] = {}
+        self._codes: dict[int, int] = {}  # by id of an optimizer: its event when clocks are off
         self._open: list[int] = []  # when steps under way began
         self._in_backward: set[int] = set()  # threads that stepped inside their backward
-        self._handles: list[Any] = []
+        self._handles: list[Any] = []  # after a step; before one, where that matters
+        self._begun_unclocked = False  # a step under way, before which no hook ran
+        self._due_ns = self._room = 0
+        self.stepped = self._hook()
+        """Called after a step, clocked or not."""
         self.fired = 0
+        self.nested = False
+        """Whether an optimizer was ever seen to step inside the step of another."""
 
     def attach(self) -> None:
         """Register the hooks that torch calls around the steps of every optimizer."""
-        self._handles = [
-            optimizer_hooks.register_optimizer_step_pre_hook(self.before),
-            optimizer_hooks.register_optimizer_step_post_hook(self.after),
-        ]
+        self._handles = [optimizer_hooks.register_optimizer_step_post_hook(self.stepped)]
+        self._watch_begin()
 
     def detach(self) -> None:
         for handle in self._handles:
             handle.remove()
+        self._handles.clear()
+
+    def clock(self, on: bool, between_steps: bool) -> None:
+        """Have both hooks, or but the one after a step. That one is called just now perhaps, so it
+        stays the same."""
+        if on:
+            self._begun_unclocked = not between_steps and _steps_under_way() > 0
+            if not self._begun_unclocked:  # else torch may be calling the hooks before the step
+                self._watch_begin()
+            return
+        for handle in self._handles[1:]:
+            handle.remove()
+        del self._handles[1:]
+        self._codes.clear()
+        self._due_ns = self._room = 0
+
+    def _watch_begin(self) -> None:
+        if len(self._handles) == 1:
+            before = optimizer_hooks.register_optimizer_step_pre_hook(self.before)
+            self._handles.append(before)
+
+    def _hook(self) -> Any:
+        """What is called after a step. While most clocks are off it touches as little as it can."""
+        core, log, codes = self._core, self._core.log, self._codes
+        events = log.events
+        append = events.append
+
+        def stepped(optimizer: Any, *_: Any) -> None:
+            if not log.unclocked:
+                self.after(optimizer)
+                return
+            code = codes.get(id(optimizer)) or self._code(optimizer)
+            if not code or get_ident() != log.thread or (core.compiles and is_compiling()):
+                return
+            self.fired += 1
+            now = monotonic_ns()
+            append(code)
+            append(now)
+            if now >= self._due_ns or len(events) >= self._room:
+                self._count(now)
+
+        return stepped
+
+    def ends_unclocked(self, code: int) -> None:
+        """A step has ended by something else than an optimizer, while most clocks are off."""
+        now = monotonic_ns()
+        self._core.log.events += (code, now)
+        self._count(now)
+
+    def _count(self, now: int) -> None:
+        core = self._core
+        try:
+            if core.clocks is not None:
+                self._due_ns, self._room = core.clocks.unclocked_step_ended(now)
+        except Exception as problem:  # StopProgram is none
+            core.guard(problem)
+
+    def _code(self, optimizer: Any) -> int:
+        """The event of an optimizer that has not stepped since the clocks went off; 0: none."""
+        core = self._core
+        if core.compiles and is_compiling():
+            return 0
+        if get_ident() != core.log.thread and not core.log.claim(OPTIMIZER):
+            if _steps_under_way() == 1:
+                core.optimizer_stepped_elsewhere(self.number(optimizer))
+            return 0
+        code = self._codes[id(optimizer)] = STEPPED + self.number(optimizer)
+        return code
 
     def number(self, optimizer: Any) -> int:
         """An optimizer's number in order of its first step."""
@@ -161,7 +127,7 @@ class OptimizerPoint:
     def before(self, optimizer: Any, *_: Any) -> None:
         core = self._core
         log = core.log
-        if (core.compiles and is_compiling()) or log.off or core.runs_backward():
+        if (core.compiles and is_compiling()) or log.off or log.unclocked or core.runs_backward():
             return
         try:
             if get_ident() != log.thread and not log.claim(OPTIMIZER):
@@ -178,7 +144,14 @@ class OptimizerPoint:
         except Exception as problem:
             core.guard(problem)
 
-    def after(self, optimizer: Any, *_: Any) -> None:
+    def skipped(self, optimizer: Any) -> None:
+        """A step that was asked for is left out, and ends a step all the same."""
+        if self._core.log.unclocked:
+            self.ends_unclocked(STEPPED + self.number(optimizer))
+        else:
+            self._core.optimizer_stepped(self.number(optimizer))
+
+    def after(self, optimizer: Any) -> None:
         """A step has ended; only the outermost of nested ones is an event."""
         core = self._core
         if (core.compiles and is_compiling()) or core.log.off:
@@ -192,6 +165,12 @@ class OptimizerPoint:
                 if _steps_under_way() == 1:
                     core.optimizer_stepped_elsewhere(self.number(optimizer))
                 return
+            if self._begun_unclocked:
+                self._begun_unclocked = False
+                self._watch_begin()
+                self.fired += 1
+                core.optimizer_stepped(self.number(optimizer))
+                return
             if not self._open:
                 return
             begun = self._open.pop()
@@ -199,9 +178,10 @@ class OptimizerPoint:
             core.log.events.append(LEAVE)
             core.log.events.append(now)
             if self._open:
+                self.nested = True
                 return
             if core.find_lines:
-                core.sites.add(core.sites.locate(_OPTIMIZER_SITE), now - begun)
+                core.sites.add(core.sites.locate(SiteKind.OPTIMIZER), now - begun)
             self.fired += 1
             core.optimizer_stepped(self.number(optimizer))  # StopProgram is not an Exception
         except Exception as problem:
@@ -214,8 +194,9 @@ class OptimizerPoint:
         return stepped
 
 
-def patch_optimizers(core: Core, patches: Patches) -> None:
-    """Register the global hooks; patch creation, zero_grad and GradScaler's step."""
+def patch_optimizers(core: Core, patches: Patches, clocks: Patches) -> None:
+    """Register the global hooks; patch creation and GradScaler's step; for the clocks' sake only,
+    zero_grad and clipping."""
     point = core.optimizer_point = OptimizerPoint(core)
     original_init = Optimizer.__init__
     original_step = torch.amp.GradScaler.step
@@ -246,19 +227,19 @@ def patch_optimizers(core: Core, patches: Patches) -> None:
         if left_out and not core.log.off and not core.runs_backward():
             core.skipped_updates += 1
             try:
-                core.optimizer_stepped(point.number(optimizer))
+                point.skipped(optimizer)
             except Exception as problem:
                 core.guard(problem)
         return result
 
     for name in ("clip_grad_norm_", "clip_grad_value_"):
         clip = _timed(core, getattr(torch.nn.utils, name))
-        patches.set(torch.nn.utils, name, clip)
-        patches.set(torch.nn.utils.clip_grad, name, clip)
+        clocks.set(torch.nn.utils, name, clip)
+        clocks.set(torch.nn.utils.clip_grad, name, clip)
     point.attach()
     core.on_end.append(point.detach)
     patches.set(Optimizer, "__init__", init)
-    patches.set(Optimizer, "zero_grad", _timed(core, Optimizer.zero_grad))
+    clocks.set(Optimizer, "zero_grad", _timed(core, Optimizer.zero_grad))
     patches.set(torch.amp.GradScaler, "step", scaler_step)
 
 
@@ -271,7 +252,7 @@ def _timed(core: Core, original: Any) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
         if core.compiles and is_compiling():
             return original(*args, **kwargs)
-        if log.off or get_ident() != log.thread or core.in_backward:
+        if log.off or log.unclocked or get_ident() != log.thread or core.in_backward:
             return original(*args, **kwargs)
         append(OPTIMIZER)
         append(monotonic_ns())

@@ -1,0 +1,271 @@
+"""Phase clocks that are on in some steps only: blocks of a few, at random distances, as many as the
+budget allows. In between they are really off: every function that only they need is the program's
+own again. Ends of steps, waits for data and losses are noted in every step.
+
+They are on for a reason, too: in the first steps, around windows, and when an evaluation begins,
+an optimizer is made or a function compiled. Such steps stand for themselves, sampled ones for those
+that are not clocked.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from random import Random
+from statistics import median
+from threading import get_ident
+from time import monotonic_ns
+from typing import TYPE_CHECKING
+
+from stepscope.probe.budget import Budget, hook_ns
+from stepscope.record.facts import OverheadFact
+
+if TYPE_CHECKING:
+    from stepscope.probe.core import Core
+    from stepscope.probe.dataclock.clock import DataClock
+    from stepscope.probe.patches import Patches
+
+FIRST_STEPS = 64  # clocked all
+_AFTER_WINDOW = 16  # and those after a window
+_LEAD, _BLOCK = 2, 8  # steps in which caches settle, and those that are sampled
+_ON_OCCASION = 2
+_RETRY = 16
+_WHILE_ALL = 64  # steps until it is asked again whether all can be clocked
+_PATIENCE = 3  # times as long as expected, an unclocked stretch may take
+_WRITTEN_NS = 100_000_000  # unclocked rows are written at least so often
+_SEED = 71
+NEVER = 1 << 62
+
+
+class StepClocks:
+    """Turns the clocks on and off at the ends of steps."""
+
+    def __init__(
+        self, core: "Core", points: Sequence["Patches"], data_clock: "DataClock", share: float
+    ) -> None:
+        self._core = core
+        self._log = core.log
+        self._points = points
+        self._data_clock = data_clock
+        self._budget = Budget(share, hook_ns(), monotonic_ns(), Random(_SEED))
+        self._left = FIRST_STEPS  # clocked steps until they may go off
+        self._recent: deque[int] = deque(maxlen=2 * _BLOCK)  # ends of clocked steps
+        self._folded = 0  # events before the block
+        self._block: list[int] | None = None  # ends of the steps of a sampled block
+        self._compared: list[int] = []  # durations in the last block
+        self._before: list[int] = []  # of unclocked steps before it
+        self._ends: list[int] = []  # of unclocked steps since it
+        self._until = 0  # the step after which the clocks go on
+        self._latest_ns = 0
+        self._off_ns = 0  # what turning them off took
+        self.clocked = self.unclocked = 0
+        """Steps that were, so far."""
+        self._log.occasion = True
+
+    def step_ended(self, step: int, now: int) -> None:
+        """A step has ended in which the clocks were on."""
+        self.clocked += 1
+        self._left -= 1
+        self._recent.append(now)
+        block = self._block
+        if block is not None:
+            block.append(now)
+            self._core.find_lines = False  # in the first one only
+            if len(block) == _LEAD:
+                self._stand_for_others(True)
+        if self._left > 0:
+            return
+        if block is not None or step == FIRST_STEPS:
+            hooks = (self._log.folded - self._folded) / 4
+            self._budget.hooks_seen(hooks / (FIRST_STEPS if block is None else len(block)))
+        if block is not None:
+            self._compared = durations(block[_LEAD - 1 :])
+            self._block = None
+        self._stand_for_others(False)
+        self._left = _RETRY
+        if self._can_rest(step):
+            self._rest(step, now)
+
+    def _stand_for_others(self, on: bool) -> None:
+        """Whether steps from now on stand for those that are not clocked."""
+        self._log.occasion = not on
+        self._core.sites.sampling = on
+
+    def _can_rest(self, step: int) -> bool:
+        core = self._core
+        return (
+            core.steps_are_plain
+            and core.window.is_far(step, _AFTER_WINDOW)
+            and not core.roots.searching
+            and not core.roots.suspended
+            and self._log.depth == 0
+        )
+
+    def _rest(self, step: int, now: int) -> None:
+        """Turn the clocks off until the next block, where the budget asks for it."""
+        budget = self._budget
+        usual = median(durations(self._recent) or [1])
+        if budget.is_enough_for_all(usual):
+            self._left = _WHILE_ALL
+            self._stand_for_others(True)
+            return
+        between = budget.steps_between(usual, _LEAD + _BLOCK, now)
+        if self._log.incomplete:  # no block would tell anything
+            between = NEVER
+        self._until = self._core.window.clocked_from(step + between, _AFTER_WINDOW)
+        self._latest_ns = now + int(_PATIENCE * between * usual)
+        self._ends = [now]
+        self._off()
+
+    def settle(self) -> None:
+        """Count what unclocked steps have left."""
+        core, log = self._core, self._log
+        log.fold()
+        if log.late:
+            late, log.late = log.late, []
+            core.device.take(late)
+        stepped, log.stepped = log.stepped, []
+        for code, now in stepped:
+            before = core.steps
+            core.unclocked_step(code)
+            if core.steps > before:
+                self.unclocked += 1
+                self._ends.append(now)
+        if len(self._ends) > 8 * _BLOCK:
+            del self._ends[2 * _BLOCK : -2 * _BLOCK]
+
+    def unclocked_step_ended(self, now: int) -> tuple[int, int]:
+        """Count steps; one has just ended, perhaps the last before a block. The time and the number
+        of events from which on to be called again."""
+        self.settle()
+        core = self._core
+        if core.steps >= self._until or now >= self._latest_ns:
+            self._begin_block()
+        # An event is a pair, and a step has at least one.
+        left = min(core.next_wake, self._until) - core.steps
+        return now + _WRITTEN_NS, 2 * max(1, left)
+
+    def _begin_block(self) -> None:
+        self._compare()
+        self._on(between_steps=True)
+        self._core.find_lines = True
+        self._block = []
+        self._left = _LEAD + _BLOCK
+
+    def _compare(self) -> None:
+        """The last block with the unclocked steps around it."""
+        usual = durations(self._ends[_LEAD:])
+        if self._compared and len(usual) >= _BLOCK:
+            self._budget.compared(self._compared, [*self._before, *usual[:_BLOCK]])
+        self._before = usual[-_BLOCK:]
+        self._compared = []
+
+    def occasion(self) -> None:
+        """Something begins that is to be seen whole."""
+        if get_ident() != self._log.thread or self._log.off:
+            return
+        if self._log.unclocked:
+            self.settle()
+            self._compare()
+            self._on(between_steps=False)
+        self._block = None
+        self._before = []
+        self._stand_for_others(False)
+        self._left = max(self._left, _ON_OCCASION)
+
+    @contextmanager
+    def workers_start(self) -> Iterator[None]:
+        """Inside it, workers that are started have their data clock."""
+        off = self._log.unclocked
+        if off:
+            self._data_clock.patches.resume()
+        try:
+            yield
+        finally:
+            if off and self._log.unclocked:
+                self._data_clock.patches.suspend()
+
+    def _off(self) -> None:
+        core, began = self._core, monotonic_ns()
+        core.find_lines = False
+        self._log.clock(False)
+        for patches in reversed(self._points):
+            patches.suspend()
+        self._data_clock.pause(True)
+        core.device.pause()
+        core.optimizer_point.clock(False, True)
+        self._off_ns = monotonic_ns() - began
+
+    def _on(self, between_steps: bool) -> None:
+        core, began = self._core, monotonic_ns()
+        core.optimizer_point.clock(True, between_steps)
+        self._data_clock.pause(False)
+        whole = [patches.resume() for patches in self._points]
+        self._log.incomplete = self._log.incomplete or not all(whole)
+        self._log.clock(True)
+        self._folded = self._log.folded
+        core.device.resume(between_steps)
+        core.wake()
+        self._budget.switched(self._off_ns + monotonic_ns() - began)
+
+    def conclude(self) -> None:
+        """The program is over: say what observing it cost."""
+        self.settle()
+        budget = self._budget
+        fact = OverheadFact(
+            budget=budget.share,
+            clocked_steps=self.clocked,
+            unclocked_steps=self.unclocked,
+            clocked_ns=budget.cost,
+            measured_pairs=budget.pairs,
+            unclocked_ns=budget.unclocked_cost,
+        )
+        self._core.facts.write(fact)
+
+
+def durations(ends: Sequence[int]) -> list[int]:
+    """From one to the next."""
+    return [end - begin for begin, end in pairwise(ends)]
+
+
+class Evaluations:
+    """Whether evaluations inside the training loop can be foretold, so that clocks which are off
+    go on in time: by `eval()`, or by an iterator of a loader that steps are not made from."""
+
+    def __init__(self) -> None:
+        self.announced = False
+        self.unannounced = False
+        """Whether one was not foretold, and steps without one are the rule."""
+        self.common = False
+        """Whether most steps have one: then they are a part of the step."""
+        self._seen = False  # in this step
+        self._surprises = self._steps = 0
+        self._loader: int | None = None  # the latest of which an iterator was made
+        self._feeding: set[int] = set()
+        self._evaluating: set[int] = set()
+
+    def feeds_steps_only(self, loader: int | None) -> bool:
+        """Whether a loader is known to be one that steps are made from, and no evaluations."""
+        return loader in self._feeding and loader not in self._evaluating
+
+    def loads(self, loader: int) -> None:
+        """An iterator was made of a loader."""
+        self._loader = loader
+
+    def called(self) -> None:
+        """A root model has returned without recording gradients."""
+        if self._loader is not None:
+            self._evaluating.add(self._loader)
+        self._seen = True
+        if not self.announced:
+            self._surprises += 1
+
+    def step_ended(self, step: int) -> None:
+        """Of a step that was clocked."""
+        if self._loader is not None:
+            self._feeding.add(self._loader)
+        if step <= FIRST_STEPS:
+            self._steps += self._seen
+            self.common = self._steps > step / 2
+        self.unannounced = self._surprises > 0 and not self.common
+        self._seen = self.announced = False
