@@ -48,7 +48,9 @@ class Switch:
         self._bare: dict[Any, dict[str, Any]] = {owner: dict(vars(owner)) for owner in owners}
         launched_ns = monotonic_ns()
         self._watch = ImportWatch(launched_ns)
-        self.observer = Observer(ProbeOptions(str(folder), launched_ns, window=0, overhead=overhead))
+        self.observer = Observer(
+            ProbeOptions(str(folder), launched_ns, window=0, overhead=overhead)
+        )
         self.observer.install(self._watch)
         self._watch.install()
         self._held: list[tuple[Any, str, Any]] = []

@@ -15,7 +15,7 @@ from time import monotonic_ns
 from typing import Any
 
 from stepscope.record.row_log import (
-    CLOCKED_PHASES,
+    CLOCKED_COLUMNS,
     FLAG_OCCASION,
     FLAG_UNCLOCKED,
     ROW_COLUMNS,
@@ -33,7 +33,7 @@ _DEVICE = ROW_COLUMNS.index("device_h2d_ns")
 _UNKNOWN = array("d", [float("nan")] * (_WIDTH - _LOSS))
 _NAN = float("nan")
 _ZEROS = [0] * (_TAIL + 1)
-_UNCLOCKED = [ROW_COLUMNS.index(name) for name in (*CLOCKED_PHASES, "forwards")]
+_UNCLOCKED = [ROW_COLUMNS.index(name) for name in CLOCKED_COLUMNS]
 _MOST_EVENTS = 4096
 _PATIENCE_NS = 10_000_000
 _AT_ONCE = 64  # first rows, written as they end
@@ -166,7 +166,7 @@ class RowLog:
         whole = len(self.events) & ~1  # its thread may be about to add the time of a last code
         pairs = iter(self.events[:whole])
         for code, now in zip(pairs, pairs, strict=True):
-            if code == SAMPLES or code == LOSS:
+            if SAMPLES <= code <= LOSS:
                 self._note(code, now)
                 continue
             acc[current] += now - last

@@ -73,6 +73,8 @@ class StepClocks:
             self._core.find_lines = False  # in the first one only
             if len(block) == _LEAD:
                 self._stand_for_others(True)
+        elif FIRST_STEPS - _AFTER_WINDOW <= step < FIRST_STEPS:  # they have settled
+            self._stand_for_others(self._core.window.is_far(step, _ON_OCCASION))
         if self._left > 0:
             return
         if block is not None or step == FIRST_STEPS:

@@ -104,15 +104,17 @@ SAMPLE_COLUMNS: Final = (
 FIRST_SAMPLE_COLUMNS: Final = SAMPLE_COLUMNS[:-1]
 """Columns that every version has written."""
 
-CLOCKED_PHASES: Final = tuple(
-    f"{name}_ns" for name in ("other", "h2d", "forward", "backward", "optimizer", "wait")
+CLOCKED_COLUMNS: Final = (
+    *(f"{name}_ns" for name in ("other", "h2d", "forward", "backward", "optimizer", "wait")),
+    "inputs",
+    "forwards",
 )
-"""Phases that only rows in which the clocks were on tell."""
+"""What only rows in which the clocks were on tell; NaN in the others."""
 
 MAY_BE_UNKNOWN: Final = frozenset(
     (
         *("loss", *(name for name in ROW_COLUMNS if name.startswith("device_"))),
-        *(*CLOCKED_PHASES, "forwards", *SAMPLE_COLUMNS[1:]),
+        *(*CLOCKED_COLUMNS, *SAMPLE_COLUMNS[1:]),
     )
 )
 """Columns in which NaN is not damage."""

@@ -32,6 +32,7 @@ def _steps_table(subject: LoadedResult) -> Table | None:
         (Column.numeric("samples"), value_in(steps.samples)),
         (Column.numeric("loss"), value_in(steps.loss)),
         (Column("recorded"), lambda at: bool(steps.in_window[at])),
+        (Column("clocked"), lambda at: bool(steps.clocked[at])),
         (Column("warm-up"), lambda at: at < tables.warmup),
     )
 
