@@ -121,7 +121,7 @@ class DeviceClock:
             return
         now = monotonic_ns()
         for row, one in losses:
-            if one[0].get_device() != self._current_device():
+            if not (one[0].is_floating_point() and self._is_here(one[0])):
                 continue
             if not self._unsent:
                 self._since_ns = now

@@ -253,6 +253,8 @@ class Observer:
     def forked(self) -> None:
         """In a forked child every point is inert."""
         global current
+        if self.core.log.unclocked and self.core.clocks is not None:
+            self.core.clocks.give_up()
         self.core.log.off = True
         self.core.log.unclocked = False
         self.core.fixing = False

@@ -53,7 +53,7 @@ _LEAVE_TO = -10  # and below: phases end until that many are open
 SAMPLES = 1 << 10
 """Event: a loader has delivered so many samples."""
 LOSS = SAMPLES + 1
-"""Event: a backward of this loss; None: not a scalar, or not to be read; else what is late."""
+"""Event: a backward of this loss; a tuple: one that is not known yet; None: none to be read."""
 MARKED = SAMPLES + 2
 """Event: the program says that a step has ended; it ends a row."""
 STEPPED = SAMPLES + 3
@@ -209,7 +209,7 @@ class RowLog:
         self.backwards += 1
         if type(value) is float:
             self.losses.append(value)
-        elif value is not None:
+        elif type(value) is tuple:
             self.late.append((self._written, value))
 
     def _end_unclocked(self, code: int, now: int) -> None:

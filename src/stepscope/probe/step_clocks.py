@@ -139,8 +139,11 @@ class StepClocks:
     def unclocked_step_ended(self, now: int) -> tuple[int, int]:
         """Count steps; one has just ended, perhaps the last before a block. The time and the number
         of events from which on to be called again."""
-        self.settle()
         core = self._core
+        if self._log.off:
+            self.give_up()
+            return NEVER, NEVER
+        self.settle()
         if core.steps >= self._until or now >= self._latest_ns:
             self._begin_block()
         # An event is a pair, and a step has at least one.
@@ -209,6 +212,11 @@ class StepClocks:
         core.device.resume(between_steps)
         core.wake()
         self._budget.switched(self._off_ns + monotonic_ns() - began)
+
+    def give_up(self) -> None:
+        """Nothing is observed any more, as in a forked child."""
+        self._log.events.clear()
+        self._core.optimizer_point.clock(True, between_steps=True)
 
     def conclude(self) -> None:
         """The program is over: say what observing it cost."""

@@ -32,27 +32,28 @@ def patch_backward(core: Core, patches: Patches, clocks: Patches) -> None:
     watched = _C._len_torch_function_stack
 
     def note_unclocked(tensors: Any) -> None:
-        """Before a backward while most clocks are off: note its loss, touching as little of torch
-        as can be where nothing of the program's would see it."""
+        """Before a backward while most clocks are off: note its loss, touching as little as can be
+        where nothing of the program's would see it."""
         loss = tensors[0] if type(tensors) in (list, tuple) and len(tensors) == 1 else tensors
-        if loss is unscaled[0]:
-            loss = unscaled[1]
-        unscaled[0] = unscaled[1] = None
-        found: list[Any] = []
-        if type(loss) is Tensor and not (profiled() or dispatched() or watched()):
-            keep_loss(loss, found.append)
+        if unscaled[0] is not None:
+            loss = unscaled[1] if loss is unscaled[0] else loss
+            unscaled[0] = unscaled[1] = None
+        found: list[Any] = [None]
+        if type(loss) is Tensor and not (watched() or dispatched() or profiled()):
+            found[0] = loss_of(loss)
         elif is_plain(loss):
             with _C.DisableTorchFunction():
-                read_unseen(loss, lambda seen: keep_loss(seen, found.append))
+                read_unseen(loss, lambda seen: found.__setitem__(0, loss_of(seen)))
         append(LOSS)
-        append(found[0] if found else None)
+        append(found[0])
 
-    def keep_loss(loss: Any, keep: Any) -> None:
-        if loss.numel() == 1 and loss.is_floating_point():
-            if loss.is_cpu:
-                keep(read_item(loss))
-            elif loss.is_cuda and device.active and not device.capturing:
-                keep((loss.detach(), loss._version))
+    def loss_of(loss: Any) -> Any:
+        """What is to be kept of a scalar: on the CPU its value."""
+        if loss.numel() != 1:
+            return None
+        if loss.is_cpu:
+            return read_item(loss)
+        return (loss.detach(), loss._version) if loss.is_cuda and not device.capturing else None
 
     def prepare(tensors: Any) -> None:
         """Before a backward: note its loss; search for roots where no forward was seen."""

@@ -149,10 +149,10 @@ def _observed(core: Core, model: Any, compiled: Any) -> Any:
     def step(*args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return compiled(*args, **kwargs)
-        fired = point.fired
+        ended = point.ended
         point.before(optimizer)
         result = compiled(*args, **kwargs)
-        if point.fired == fired:
+        if point.ended == ended:
             point.stepped(optimizer)
         return result
 

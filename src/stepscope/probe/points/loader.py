@@ -142,14 +142,16 @@ def patch_loaders(core: Core, patches: Patches) -> None:
         return iterator
 
     def samples_of(batch: Any, axis: int) -> int:
-        """In the usual case without asking more of torch than a shape."""
-        if type(batch) in (list, tuple) and batch and type(batch[0]) is Tensor and not watched():
-            shape = batch[0].shape
-            last = batch[-1]
-            if len(shape) > axis and (
-                type(last) is not Tensor or last.dim() <= axis or last.shape[axis] == shape[axis]
-            ):
-                return int(shape[axis])
+        """In the usual case without asking much of torch."""
+        if type(batch) in (list, tuple) and batch and not watched():
+            first, last = batch[0], batch[-1]
+            if type(first) is Tensor and type(last) is Tensor:
+                try:
+                    count = first.size(axis)
+                    if last.size(axis) == count:
+                        return int(count)
+                except IndexError:  # of fewer dimensions
+                    pass
         with _C.DisableTorchFunction():  # unseen by the program's modes
             return batch_size(batch, axis)
 
@@ -158,8 +160,9 @@ def patch_loaders(core: Core, patches: Patches) -> None:
         if log.off or get_ident() != log.thread:
             return original_next(self)
         key = id(self)
+        axis = axes.get(key)
         begun = monotonic_ns()
-        append(EPOCH_START if key in fresh else DATA_WAIT)
+        append(EPOCH_START if axis is None and key in fresh else DATA_WAIT)
         append(begun)
         try:
             batch = original_next(self)
@@ -171,23 +174,20 @@ def patch_loaders(core: Core, patches: Patches) -> None:
             append(LEAVE)
             append(now)
         try:
-            axis = axes.get(key)
-            if key in fresh:
-                fresh.discard(key)
-            if core.find_lines:
-                sites.add(sites.locate(_DATA_WAIT), now - begun)
             if axis is None:
+                fresh.discard(key)
                 with _C.DisableTorchFunction():  # shapes are asked unseen by the program's modes
                     axis = axes[key] = batch_axis(batch, sizes.get(key))
                     if (size := batch_bytes(batch)) > largest[0]:
                         largest[0] = size
                         core.facts.write(BatchFact(bytes=size))
-            count = samples_of(batch, axis)
             if log.unclocked:
                 append(SAMPLES)
-                append(count)
+                append(samples_of(batch, axis))
                 return batch
-            log.samples += count
+            if core.find_lines:
+                sites.add(sites.locate(_DATA_WAIT), now - begun)
+            log.samples += samples_of(batch, axis)
             log.batches += 1
             if not core.stepping:
                 core.delivered()

@@ -19,6 +19,9 @@ from stepscope.probe.row_log import LEAVE, OPTIMIZER, STEPPED
 from stepscope.probe.unseen import unseen_by_program
 from stepscope.record.facts import SiteKind
 
+_DUE, _ROOM, _FIRED = range(3)
+"""When, and at how many events, steps are to be counted next; how many ended."""
+
 
 class OptimizerPoint:
     """Turns optimizer steps, however they come about, into one event each."""
@@ -26,21 +29,18 @@ class OptimizerPoint:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._numbers: dict[int, tuple[Any, int]] = {}
-        self._codes: dict[int, int] = {}  # by id of an optimizer: its event when clocks are off
         self._open: list[int] = []  # when steps under way began
         self._in_backward: set[int] = set()  # threads that stepped inside their backward
         self._handles: list[Any] = []  # after a step; before one, where that matters
         self._begun_unclocked = False  # a step under way, before which no hook ran
-        self._due_ns = self._room = 0
-        self.stepped = self._hook()
-        """Called after a step, clocked or not."""
+        self._unclocked = [0, 0, 0]  # since the clocks went off: see _DUE, _ROOM, _FIRED
         self.fired = 0
         self.nested = False
         """Whether an optimizer was ever seen to step inside the step of another."""
 
     def attach(self) -> None:
         """Register the hooks that torch calls around the steps of every optimizer."""
-        self._handles = [optimizer_hooks.register_optimizer_step_post_hook(self.stepped)]
+        self._handles = [optimizer_hooks.register_optimizer_step_post_hook(self.after)]
         self._watch_begin()
 
     def detach(self) -> None:
@@ -49,18 +49,23 @@ class OptimizerPoint:
         self._handles.clear()
 
     def clock(self, on: bool, between_steps: bool) -> None:
-        """Have both hooks, or but the one after a step. That one is called just now perhaps, so it
-        stays the same."""
+        """Have both hooks, or but one after a step. torch may be calling that one just now, so it
+        is exchanged where it stands."""
+        handle, *before = self._handles
+        hooks = optimizer_hooks._global_optimizer_post_hooks
         if on:
+            self.fired += self._unclocked[_FIRED]
+            self._unclocked[_FIRED] = 0
+            hooks[handle.id] = self.after
             self._begun_unclocked = not between_steps and _steps_under_way() > 0
             if not self._begun_unclocked:  # else torch may be calling the hooks before the step
                 self._watch_begin()
             return
-        for handle in self._handles[1:]:
-            handle.remove()
+        for one in before:
+            one.remove()
         del self._handles[1:]
-        self._codes.clear()
-        self._due_ns = self._room = 0
+        self._unclocked[:] = [0, 0, 0]
+        hooks[handle.id] = self._hook()
 
     def _watch_begin(self) -> None:
         if len(self._handles) == 1:
@@ -68,52 +73,66 @@ class OptimizerPoint:
             self._handles.append(before)
 
     def _hook(self) -> Any:
-        """What is called after a step. While most clocks are off it touches as little as it can."""
-        core, log, codes = self._core, self._core.log, self._codes
-        events = log.events
-        append = events.append
+        """What is called after a step while most clocks are off. It touches few objects: amid the
+        program's work none of them is in the processor's caches."""
+        log, state, thread, compiles = self._core.log, self._unclocked, -1, self._core.compiles
+        events, append = log.events, log.events.append
+        latest = code = 0
 
         def stepped(optimizer: Any, *_: Any) -> None:
-            if not log.unclocked:
-                self.after(optimizer)
-                return
-            code = codes.get(id(optimizer)) or self._code(optimizer)
-            if not code or get_ident() != log.thread or (core.compiles and is_compiling()):
-                return
-            self.fired += 1
+            nonlocal latest, code, thread
+            if id(optimizer) != latest or get_ident() != thread or (compiles and is_compiling()):
+                code = self._code(optimizer)
+                if not code:
+                    return
+                latest, thread = id(optimizer), get_ident()
             now = monotonic_ns()
             append(code)
             append(now)
-            if now >= self._due_ns or len(events) >= self._room:
+            state[_FIRED] += 1
+            if now >= state[_DUE] or len(events) >= state[_ROOM]:
                 self._count(now)
 
         return stepped
 
+    def stepped(self, optimizer: Any) -> None:
+        """A step has ended that torch calls no hooks after."""
+        if self._core.log.unclocked:
+            if code := self._code(optimizer):
+                self.ends_unclocked(code)
+        else:
+            self.after(optimizer)
+
     def ends_unclocked(self, code: int) -> None:
-        """A step has ended by something else than an optimizer, while most clocks are off."""
+        """A step has ended by something else than torch's hook, while most clocks are off."""
         now = monotonic_ns()
         self._core.log.events += (code, now)
+        self._unclocked[_FIRED] += 1
         self._count(now)
 
     def _count(self, now: int) -> None:
         core = self._core
         try:
             if core.clocks is not None:
-                self._due_ns, self._room = core.clocks.unclocked_step_ended(now)
+                self._unclocked[:_FIRED] = core.clocks.unclocked_step_ended(now)
         except Exception as problem:  # StopProgram is none
             core.guard(problem)
 
     def _code(self, optimizer: Any) -> int:
-        """The event of an optimizer that has not stepped since the clocks went off; 0: none."""
+        """The event that a step of an optimizer is while most clocks are off; 0: none."""
         core = self._core
-        if core.compiles and is_compiling():
+        if core.log.off or (core.compiles and is_compiling()):
             return 0
         if get_ident() != core.log.thread and not core.log.claim(OPTIMIZER):
             if _steps_under_way() == 1:
                 core.optimizer_stepped_elsewhere(self.number(optimizer))
             return 0
-        code = self._codes[id(optimizer)] = STEPPED + self.number(optimizer)
-        return code
+        return STEPPED + self.number(optimizer)
+
+    @property
+    def ended(self) -> int:
+        """How many steps have ended, clocked or not."""
+        return self.fired + self._unclocked[_FIRED]
 
     def number(self, optimizer: Any) -> int:
         """An optimizer's number in order of its first step."""
@@ -151,7 +170,7 @@ class OptimizerPoint:
         else:
             self._core.optimizer_stepped(self.number(optimizer))
 
-    def after(self, optimizer: Any) -> None:
+    def after(self, optimizer: Any, *_: Any) -> None:
         """A step has ended; only the outermost of nested ones is an event."""
         core = self._core
         if (core.compiles and is_compiling()) or core.log.off:
@@ -217,13 +236,13 @@ def patch_optimizers(core: Core, patches: Patches, clocks: Patches) -> None:
 
     @functools.wraps(original_step)
     def scaler_step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        fired = point.fired
+        ended = point.ended
         try:
             result = original_step(self, optimizer, *args, **kwargs)
         except BaseException as error:
             drop_caller_frame(error)
             raise
-        left_out = point.fired == fired and get_ident() == core.log.thread
+        left_out = point.ended == ended and get_ident() == core.log.thread
         if left_out and not core.log.off and not core.runs_backward():
             core.skipped_updates += 1
             try:
