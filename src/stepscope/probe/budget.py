@@ -25,7 +25,7 @@ _SURE = 0.005  # the standard error of the mean step, below which more steps tel
 _SURE_STEPS = 200
 _LONGEST_NS = 15_000_000_000
 _RUN_SHARE = 40  # the longest gap is a 40th of the run, so that there are some 400 in any
-_FEWEST_BETWEEN = 16
+_FEWEST_BETWEEN = 24  # on average, so that there are enough to compare with
 _LOOPS = 200
 
 
@@ -124,7 +124,7 @@ class Budget:
         else:
             spent = block * self.cost + median(self._switches)
             mean = min(spent / self._to_spend(step), longest)
-        return max(_FEWEST_BETWEEN, round(mean * self._random.uniform(0.5, 1.5)))
+        return round(max(mean, _FEWEST_BETWEEN) * self._random.uniform(0.5, 1.5))
 
     def _to_spend(self, step: float) -> float:
         """Of each step, on clocks."""

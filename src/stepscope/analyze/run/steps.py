@@ -305,9 +305,9 @@ def _samples(rows: Rows, step_of: Any, use: Bools, count: int) -> Floats:
     delivered = np.bincount(step_of[use], rows["samples"][use], minlength=count)
     if delivered.any():
         return delivered.astype(float)
-    received = np.zeros(count)
-    np.maximum.at(received, step_of[use], rows["inputs"][use].astype(float))
-    unknown = np.isnan(received)
+    inputs, received = rows["inputs"].astype(float), np.zeros(count)
+    unknown = _steps_with(use & np.isnan(inputs), step_of, count)
+    np.maximum.at(received, step_of[use], np.nan_to_num(inputs[use]))
     if unknown.any() and not unknown.all():
         received[unknown] = float(received[~unknown].mean())
     return received
