@@ -24,7 +24,7 @@ from torch.utils.data._utils import fetch
 from stepscope.probe.observer import Observer
 from stepscope.probe.patches import ImportWatch
 from stepscope.probe.row_log import FORWARD
-from stepscope.probe.step_clocks import NEVER
+from stepscope.probe.step_rule import NEVER
 from stepscope.record.facts import SiteKind
 from stepscope.record.probe_options import ProbeOptions
 from stepscope.record.row_log import RowKind

@@ -5,7 +5,7 @@ from statistics import fmean
 
 import pytest
 
-from stepscope.probe.budget import Budget, hook_ns
+from stepscope.probe.step_clocks import Budget, hook_ns
 
 US, MS, S = 1_000, 1_000_000, 1_000_000_000
 

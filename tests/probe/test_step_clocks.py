@@ -16,7 +16,7 @@ from torch.utils.data._utils import fetch
 import stepscope
 from stepscope.analyze.run.steps import assemble_steps
 from stepscope.analyze.run.totals import wall_time_by_category
-from stepscope.probe.step_clocks import FIRST_STEPS
+from stepscope.probe.step_rule import FIRST_STEPS
 from stepscope.record.facts import EndFact, OverheadFact, ProcessFact
 from stepscope.record.row_log import (
     CLOCKED_COLUMNS,

@@ -17,12 +17,12 @@ from torch.utils.data import DataLoader, Dataset
 from stepscope.probe import core, device_clock, row_log, step_clocks
 from stepscope.probe.observer import Observer
 from stepscope.probe.patches import ImportWatch
-from stepscope.probe.points import backward, loader, optimizers, root_model
+from stepscope.probe.points import loader, root_model, training
 from stepscope.record.probe_options import ProbeOptions
 
 US, MS = 1_000, 1_000_000
 START = 1_000 * MS
-_READERS = (core, device_clock, row_log, step_clocks, backward, loader, optimizers, root_model)
+_READERS = (core, device_clock, row_log, step_clocks, loader, root_model, training)
 USUAL = {"data": 100 * US, "forward": 400 * US, "backward": 300 * US, "optimizer": 150 * US}
 USUAL |= {"other": 50 * US}
 

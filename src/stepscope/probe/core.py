@@ -17,8 +17,7 @@ from weakref import ref
 from stepscope.probe.device_clock import DeviceClock
 from stepscope.probe.row_log import BACKWARD, MARKED, OPTIMIZER, STEPPED, RowLog
 from stepscope.probe.sites import SiteKey, Sites, WaitSite
-from stepscope.probe.step_clocks import NEVER, Evaluations, StepClocks
-from stepscope.probe.step_rule import StepRule
+from stepscope.probe.step_rule import NEVER, Evaluations, StepRule
 from stepscope.probe.unseen import unseen_by_program
 from stepscope.probe.window import Window
 from stepscope.record.facts import OptimizerMadeFact, ProblemFact, SiteKind
@@ -58,7 +57,7 @@ class Core:
         self.device = DeviceClock(self.log)
         self.window = Window(options, self.log, self.facts)
         self.rule = StepRule()
-        self.clocks: StepClocks | None = None
+        self.clocks: Any = None
         """What turns the phase clocks off and on; None: they are on in every step."""
         self.evaluations = Evaluations()
         self.steps = 0

@@ -15,10 +15,8 @@ from stepscope.probe.core import Core
 from stepscope.probe.dataclock.clock import DataClock
 from stepscope.probe.patches import ImportWatch, Patches
 from stepscope.probe.points import compiler
-from stepscope.probe.points.backward import patch_backward
 from stepscope.probe.points.host_waits import patch_saving, patch_waits
 from stepscope.probe.points.loader import patch_loaders
-from stepscope.probe.points.optimizers import patch_optimizers
 from stepscope.probe.points.profilers import patch_profilers
 from stepscope.probe.points.root_model import (
     compiler_in_use,
@@ -26,9 +24,11 @@ from stepscope.probe.points.root_model import (
     patch_root_models,
 )
 from stepscope.probe.points.seams import Seams
+from stepscope.probe.points.training import patch_backward, patch_optimizers
 from stepscope.probe.program_state import ConfigReader, MemoryReader, watch_out_of_memory
 from stepscope.probe.row_log import LEAVE, LEAVE_TAIL
-from stepscope.probe.step_clocks import NEVER, StepClocks
+from stepscope.probe.step_clocks import StepClocks
+from stepscope.probe.step_rule import NEVER
 from stepscope.probe.window import PYTHON_PROFILER
 from stepscope.record.facts import (
     EndFact,

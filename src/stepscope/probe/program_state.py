@@ -13,7 +13,7 @@ from torch.nn import Module  # its own functions are asked: the program's may co
 from torch.nn.modules.conv import _ConvNd
 
 from stepscope.probe.core import Core
-from stepscope.probe.step_clocks import NEVER
+from stepscope.probe.step_rule import NEVER
 from stepscope.record.facts import (
     ConfigFact,
     Distributed,

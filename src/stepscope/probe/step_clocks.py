@@ -5,27 +5,29 @@ own again. Ends of steps, waits for data and losses are noted in every step.
 They are on for a reason, too: in the first steps, around windows, and when an evaluation begins,
 an optimizer is made or a function compiled. Such steps stand for themselves, sampled ones for those
 that are not clocked.
+
+A clocked step takes longer than its hooks do: their code and data push the program's own out of
+the processor's caches. So what one costs is measured in the program itself, by comparing blocks
+with the unclocked steps around them. Until enough are seen, and where noise hides the difference,
+an estimate by the hooks' number stands for it.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
+from math import sqrt
 from random import Random
 from statistics import median
 from threading import get_ident
 from time import monotonic_ns
-from typing import TYPE_CHECKING
 
-from stepscope.probe.budget import Budget, hook_ns
+from stepscope.probe.core import Core
+from stepscope.probe.dataclock.clock import DataClock
+from stepscope.probe.patches import Patches
+from stepscope.probe.step_rule import FIRST_STEPS, NEVER
 from stepscope.record.facts import OverheadFact
 
-if TYPE_CHECKING:
-    from stepscope.probe.core import Core
-    from stepscope.probe.dataclock.clock import DataClock
-    from stepscope.probe.patches import Patches
-
-FIRST_STEPS = 64  # clocked all
 _AFTER_WINDOW = 16  # and those after a window
 _LEAD, _BLOCK = 2, 8  # steps in which caches settle, and those that are sampled
 _ON_OCCASION = 2
@@ -34,14 +36,139 @@ _WHILE_ALL = 64  # steps until it is asked again whether all can be clocked
 _PATIENCE = 3  # times as long as expected, an unclocked stretch may take
 _WRITTEN_NS = 100_000_000  # unclocked rows are written at least so often
 _SEED = 71
-NEVER = 1 << 62
+
+
+_COLD = 45.0  # of a hook amid real work, over the least one called again and again: 30 to 60
+_ALWAYS_ON = 0.5  # of a hook, what an unclocked step takes
+_USED = 0.6  # of the budget: what is measured may be wrong
+_LEAST_USED = 0.1  # of the budget, even where unclocked steps need it all
+_FEWEST_PAIRS = 6
+_PAIRS = 40  # the latest ones count
+_DOUBT = 4.0  # the measured cost may be that many times what the hooks make expect, or a part of it
+_SURE = 0.005  # the standard error of the mean step, below which more steps tell nothing new
+_SURE_STEPS = 200
+_LONGEST_NS = 15_000_000_000
+_RUN_SHARE = 40  # the longest gap is a 40th of the run, so that there are some 400 in any
+_FEWEST_BETWEEN = 24  # on average, so that there are enough to compare with
+_LOOPS = 200
+
+
+def hook_ns(clock: Callable[[], int] = monotonic_ns) -> float:
+    """What something like a hook takes on this machine, called again and again."""
+    events: list[int] = []
+
+    def hook(*args: object, **kwargs: object) -> int:
+        append = events.append
+        for _ in range(2):
+            append(get_ident())
+            append(clock())
+        return len(events)
+
+    best = float("inf")
+    for _ in range(3):
+        began = clock()
+        for _ in range(_LOOPS):
+            hook(began, place=began)
+        best = min(best, (clock() - began) / _LOOPS)
+        events.clear()
+    return best
+
+
+class Budget:
+    """Decides how many steps lie between two clocked blocks. Times are nanoseconds."""
+
+    def __init__(self, share: float, hook: float, begun: int, random: Random) -> None:
+        self.share = share
+        self._hook = hook * _COLD
+        self._begun = begun
+        self._random = random
+        self._differences: deque[float] = deque(maxlen=_PAIRS)
+        self._hooks = 8.0  # of a clocked step
+        self._switches: deque[float] = deque([0.0], maxlen=9)
+        self._count = 0
+        self._sum = self._squares = 0.0
+
+    @property
+    def pairs(self) -> int:
+        """How many the cost was measured on."""
+        return len(self._differences)
+
+    @property
+    def expected(self) -> float:
+        """What a clocked step costs, by the number of its hooks."""
+        return self._hooks * self._hook
+
+    @property
+    def unclocked_cost(self) -> float:
+        """What an unclocked step costs, likewise."""
+        return _ALWAYS_ON * self._hook
+
+    @property
+    def cost(self) -> float:
+        """What a clocked step takes longer than an unclocked one, rather too much than too little:
+        the median over pairs of neighbouring blocks and its standard error."""
+        expected = self.expected
+        if len(self._differences) < _FEWEST_PAIRS:
+            return expected
+        middle = median(self._differences)
+        spread = median(abs(one - middle) for one in self._differences)
+        measured = middle + 1.86 * spread / sqrt(len(self._differences))
+        return min(max(measured, expected / _DOUBT), expected * _DOUBT)
+
+    def hooks_seen(self, each: float) -> None:
+        """How many hooks a clocked step has."""
+        if each > 0:
+            self._hooks = each
+
+    def switched(self, elapsed: float) -> None:
+        """What it took to switch the clocks on and off again."""
+        self._switches.append(elapsed)
+
+    def compared(self, clocked: Sequence[int], between: Sequence[int]) -> None:
+        """Durations of a block's steps, and of the unclocked ones before and after it."""
+        self._differences.append(median(clocked) - median(between))
+        for duration in clocked:
+            self._count += 1
+            self._sum += duration
+            self._squares += duration * duration
+
+    def is_enough_for_all(self, step: float) -> bool:
+        """Whether every step may be clocked. Before pairs were seen the hooks' number decides, and
+        with a margin."""
+        margin = 1.0 if len(self._differences) >= _FEWEST_PAIRS else 2.0
+        return self.cost * margin <= self._to_spend(step)
+
+    def steps_between(self, step: float, block: int, now: int) -> int:
+        """How many unclocked steps follow a block, at random so that they fall in with no rhythm of
+        the program's. `step` is how long one takes."""
+        step = max(step, 1.0)
+        longest = max(_LONGEST_NS, (now - self._begun) / _RUN_SHARE) / step
+        if self._is_sure():
+            mean = longest
+        else:
+            spent = block * self.cost + median(self._switches)
+            mean = min(spent / self._to_spend(step), longest)
+        return round(max(mean, _FEWEST_BETWEEN) * self._random.uniform(0.5, 1.5))
+
+    def _to_spend(self, step: float) -> float:
+        """Of each step, on clocks."""
+        used = self.share * _USED * step - self.unclocked_cost
+        return max(used, self.share * _LEAST_USED * step)
+
+    def _is_sure(self) -> bool:
+        """Whether the mean of the clocked steps is known so well that few more are needed."""
+        if self._count < _SURE_STEPS:
+            return False
+        mean = self._sum / self._count
+        variance = max(0.0, self._squares / self._count - mean * mean)
+        return variance <= self._count * (_SURE * mean) ** 2
 
 
 class StepClocks:
     """Turns the clocks on and off at the ends of steps."""
 
     def __init__(
-        self, core: "Core", points: Sequence["Patches"], data_clock: "DataClock", share: float
+        self, core: Core, points: Sequence[Patches], data_clock: DataClock, share: float
     ) -> None:
         self._core = core
         self._log = core.log
@@ -236,46 +363,3 @@ class StepClocks:
 def durations(ends: Sequence[int]) -> list[int]:
     """From one to the next."""
     return [end - begin for begin, end in pairwise(ends)]
-
-
-class Evaluations:
-    """Whether evaluations inside the training loop can be foretold, so that clocks which are off
-    go on in time: by `eval()`, or by an iterator of a loader that steps are not made from."""
-
-    def __init__(self) -> None:
-        self.announced = False
-        self.unannounced = False
-        """Whether one was not foretold, and steps without one are the rule."""
-        self.common = False
-        """Whether most steps have one: then they are a part of the step."""
-        self._seen = False  # in this step
-        self._surprises = self._steps = 0
-        self._loader: int | None = None  # the latest of which an iterator was made
-        self._feeding: set[int] = set()
-        self._evaluating: set[int] = set()
-
-    def feeds_steps_only(self, loader: int | None) -> bool:
-        """Whether a loader is known to be one that steps are made from, and no evaluations."""
-        return loader in self._feeding and loader not in self._evaluating
-
-    def loads(self, loader: int) -> None:
-        """An iterator was made of a loader."""
-        self._loader = loader
-
-    def called(self) -> None:
-        """A root model has returned without recording gradients."""
-        if self._loader is not None:
-            self._evaluating.add(self._loader)
-        self._seen = True
-        if not self.announced:
-            self._surprises += 1
-
-    def step_ended(self, step: int) -> None:
-        """Of a step that was clocked."""
-        if self._loader is not None:
-            self._feeding.add(self._loader)
-        if step <= FIRST_STEPS:
-            self._steps += self._seen
-            self.common = self._steps > step / 2
-        self.unannounced = self._surprises > 0 and not self.common
-        self._seen = self.announced = False

@@ -24,7 +24,7 @@ PARTS = {
     "probe.core": ["Core.optimizer_made", "Core.called", "Core.backward_ended", "Core.delivered"],
     "probe.program_state": ["MemoryReader._step", "MemoryReader.write", "ConfigReader.write"],
     "probe.points.root_model": ["RootModels.returned", "RootModels.number", "RootModels.adopt"],
-    "probe.points.optimizers": ["OptimizerPoint.number"],
+    "probe.points.training": ["OptimizerPoint.number"],
     "probe.points.loader": ["batch_axis"],
     "probe.dataclock.clock": ["DataClock._source"],
     "store.json_lines": ["FactLog.write"],

@@ -20,7 +20,7 @@ from stepscope.probe.core import Core, drop_caller_frame
 from stepscope.probe.patches import Patches
 from stepscope.probe.points.loader import batch_size
 from stepscope.probe.row_log import FORWARD, LEAVE, LEAVE_TAIL
-from stepscope.probe.step_clocks import NEVER
+from stepscope.probe.step_rule import NEVER
 from stepscope.probe.unseen import unseen_by_program
 from stepscope.record.facts import RootFact, SiteKind
 
