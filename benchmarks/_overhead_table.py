@@ -95,9 +95,13 @@ def _pinned(document: Mapping[str, Any]) -> str:
 
 def anatomy_table(anatomy: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
     """Microseconds per hook, warm and cold, their sums, and what hooks are made of."""
-    hooks = anatomy["hooks"]
-    sums = {clock: sum(took[clock] for took in hooks.values()) for clock in ("warm_us", "cold_us")}
     lines = ["| µs | warm | cold: after real work |", "|---|--:|--:|"]
-    for name, took in {**hooks, "**a step's hooks**": sums, **anatomy["pieces"]}.items():
+    rows: dict[str, Mapping[str, float]] = {}
+    for part, name in (("hooks", "a clocked step's"), ("unclocked", "an unclocked step's")):
+        hooks = anatomy[part]
+        rows |= {f"{one} ({part})" if part != "hooks" else one: hooks[one] for one in hooks}
+        clocks = ("warm_us", "cold_us")
+        rows[f"**{name}**"] = {at: sum(took[at] for took in hooks.values()) for at in clocks}
+    for name, took in {**rows, **anatomy["pieces"]}.items():
         lines.append(f"| {name} | {took['warm_us']:.1f} | {took['cold_us']:.1f} |")
     return "\n".join(lines) + "\n"

@@ -43,12 +43,14 @@ _PATCHED = (
 class Switch:
     """The real observer of this process. It is on once made."""
 
-    def __init__(self, model: Any, folder: Path) -> None:
+    def __init__(self, model: Any, folder: Path, overhead: float | None) -> None:
         owners = {*_PATCHED, *(type(module) for module in model.modules())}
         self._bare: dict[Any, dict[str, Any]] = {owner: dict(vars(owner)) for owner in owners}
         launched_ns = monotonic_ns()
         self._watch = ImportWatch(launched_ns)
-        self.observer = Observer(ProbeOptions(str(folder), launched_ns, window=0))
+        self.observer = Observer(
+            ProbeOptions(str(folder), launched_ns, window=0, overhead=overhead)
+        )
         self.observer.install(self._watch)
         self._watch.install()
         self._held: list[tuple[Any, str, Any]] = []
@@ -58,9 +60,12 @@ class Switch:
     @property
     def steps(self) -> int:
         """Steps seen so far. Raises when observing has failed: there is nothing to measure then."""
-        if self.observer.core.log.off:
+        core = self.observer.core
+        if core.log.off:
             raise RuntimeError("the observer has switched itself off")
-        return self.observer.core.steps
+        if core.clocks is not None:
+            core.clocks.settle()
+        return core.steps
 
     def turn(self, on: bool) -> None:
         """Turn observing to the other state and then to `on`, so that every block begins alike."""
@@ -78,7 +83,8 @@ class Switch:
         self._check_bare()
 
     def _take_out(self) -> None:
-        saved = [*self.observer._patches._saved, *self.observer._clock.patches._saved]
+        every = self.observer._patches, self.observer._clocked, self.observer._clock.patches
+        saved = [one for patches in every for one in patches._saved]
         places = dict.fromkeys((owner, name) for owner, name, *_ in saved)
         self._held = [(owner, name, vars(owner).get(name, _ABSENT)) for owner, name in places]
         for owner, name, original, _ in reversed(saved):

@@ -1,7 +1,8 @@
 """What each hook costs, measured directly: calls that do nothing, bare and then observed.
 
 What the hooks wrap is replaced by functions that return at once; the real observer is installed on
-top, and the difference per call is the hook's own time. The calls come in the order of a step.
+top, and the difference per call is the hook's own time. The calls come in the order of a step, in
+steps whose phases are clocked and in steps that are not.
 `warm`: one right after the other; `cold`: a real forward and backward before each, so that code and
 data have left the processor's caches, as they have in a program. Prints one JSON line.
 """
@@ -23,6 +24,7 @@ from torch.utils.data._utils import fetch
 from stepscope.probe.observer import Observer
 from stepscope.probe.patches import ImportWatch
 from stepscope.probe.row_log import FORWARD
+from stepscope.probe.step_rule import NEVER
 from stepscope.record.facts import SiteKind
 from stepscope.record.probe_options import ProbeOptions
 from stepscope.record.row_log import RowKind
@@ -167,19 +169,28 @@ def main() -> None:
     bare = took(calls, work)
     with tempfile.TemporaryDirectory() as folder:
         launched_ns = monotonic_ns()
-        observer = Observer(ProbeOptions(folder, launched_ns, window=0))
+        observer = Observer(ProbeOptions(folder, launched_ns, window=0, overhead=1e-6))
         observer.install(ImportWatch(launched_ns))
+        core, clocks = observer.core, observer.core.clocks
+        assert clocks is not None
         for _ in range(10):
             for call in calls.values():
                 call()
+        clocks._left = NEVER  # clocked until told otherwise
         hooks = more(took(calls, work), bare)
-        steps = observer.core.steps
         parts = pieces(observer, options.device)
         made_of = more(took(parts, work), took(dict.fromkeys(parts, _nothing), work))
-        if observer.core.log.off or steps != 10 + sum(CYCLES.values()):
-            raise RuntimeError(f"the observer has missed something: it saw {steps} steps")
+        clocks._left = 1
+        while not core.log.unclocked:
+            for call in calls.values():
+                call()
+        clocks._until = clocks._latest_ns = NEVER
+        unclocked = more(took(calls, work), bare)
+        clocks.settle()
+        if core.log.off or not core.log.unclocked:
+            raise RuntimeError("the observer has missed something")
         observer.end()
-    print(json.dumps({"hooks": hooks, "pieces": made_of}))
+    print(json.dumps({"hooks": hooks, "unclocked": unclocked, "pieces": made_of}))
 
 
 if __name__ == "__main__":

@@ -83,6 +83,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, help="instead of a calibration")
     parser.add_argument("--cores", type=int, nargs="*", default=[], help="cores to run on")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--overhead", type=float, help="the observer's budget [none]")
     options = parser.parse_args()
 
     settle(options.device, options.cores)
@@ -93,7 +94,7 @@ def main() -> None:
         plan = plan.sized(options.size)
     training = Training(plan, options.device)
     with tempfile.TemporaryDirectory() as folder:
-        switch = Switch(training.model, Path(folder))
+        switch = Switch(training.model, Path(folder), options.overhead)
         blocks = Blocks(training, switch, options.lead, options.steps)
         rounds = measure(blocks, orders(options.rounds, options.seed), options.seconds)
         switch.end()

@@ -60,11 +60,13 @@ def observe(
     steps: int | None = None,
     force: bool = False,
     program: str = "this process",
+    overhead: float = 0.01,
 ) -> Iterator[Observed]:
     """Observe the code inside the `with`, as `stepscope run` observes a program.
 
     For notebooks and code that `stepscope run` cannot start. Yields the run, which shows itself
-    once the block has ended. `steps` stops the block after that many; `program` names the run.
+    once the block has ended. `steps` stops the block after that many; `program` names the run;
+    `overhead` is the share of the time that observing may take.
     """
     import torch  # noqa: F401
 
@@ -77,7 +79,11 @@ def observe(
     folder = create_folder(None if out is None else Path(out), force, Path.cwd())
     observed = Observed(folder)
     options = ProbeOptions(
-        folder=str(folder.absolute()), launched_ns=monotonic_ns(), window=window, steps=steps
+        folder=str(folder.absolute()),
+        launched_ns=monotonic_ns(),
+        window=window,
+        steps=steps,
+        overhead=overhead,
     )
     here = InProcessRun(options, program)
     here.begin()

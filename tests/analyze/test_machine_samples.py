@@ -28,7 +28,7 @@ def steps(count=100, ms=10.0, start=10 * S):
     return Steps(
         duration, start + np.cumsum(duration), dict.fromkeys(HOST_PHASES, nothing),
         dict.fromkeys(DEVICE_PHASES, nothing),
-        nothing, nothing, nothing > 0, False, "training", {}, {},
+        nothing, nothing, nothing > 0, nothing == 0, nothing > 0, False, "training", {}, {},
     )  # fmt: skip
 
 

@@ -42,8 +42,8 @@ def steps(count, device_ms=None, **host_ms):
     duration = np.sum(list(full.values()), axis=0)
     nothing = np.zeros(count)
     return Steps(
-        duration, np.cumsum(duration), full, timed, nothing, nothing, nothing > 0, False,
-        "training", {}, {},
+        duration, np.cumsum(duration), full, timed, nothing, nothing, nothing > 0, nothing == 0,
+        nothing > 0, False, "training", {}, {},
     )  # fmt: skip
 
 

@@ -38,7 +38,7 @@ def test_counters_meet_their_lines(tmp_path):
     written.write(forward)
     written.write(item)
     table = Table(tmp_path / "sites.npy", SITE_COLUMNS, chunk_rows=8)
-    for index, value in enumerate([4, 8e6, 0, 2, 5e6, 64]):
+    for index, value in enumerate([4, 8e6, 0, 0, 0, 0, 1, 2e6, 32, 1, 3e6, 32]):
         table.cells[index] = value
     found = read_sites(tmp_path, read_facts(tmp_path / "facts.jsonl"))
     assert found == {0: Site(forward, 4, 8.0, 0), 1: Site(item, 2, 5.0, 64)}

@@ -20,7 +20,7 @@ from stepscope.probe.guard import landlock, walls
 from stepscope.probe.guard.walls import enter_wall, find_wall
 from stepscope.record.errors import UsageError
 from stepscope.record.probe_options import Wall
-from stepscope.report.story.guard import UNGUARDED
+from stepscope.report.story.machine import UNGUARDED
 
 _HARM = """
 import os, sys

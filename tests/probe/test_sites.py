@@ -110,12 +110,21 @@ def test_counts_time_and_bytes_add_up_in_the_table(recorded, tmp_path):
     recorded.sites.add(second, 7, nbytes=4096)
     recorded.sites.close()
     table = read_table(tmp_path / "sites.npy")
-    assert table.tolist() == [(2, 150, 0), (2, 14, 8192)]
+    assert table.tolist() == [(2, 150, 0, 0, 0, 0), (2, 14, 8192, 0, 0, 0)]
+
+
+def test_what_sampled_steps_show_is_counted_apart(recorded, tmp_path):
+    site = recorded.here("sync")
+    recorded.sites.add(site, 100)
+    recorded.sites.sampling = True
+    recorded.sites.add(site, 50, nbytes=8)
+    recorded.sites.close()
+    assert read_table(tmp_path / "sites.npy").tolist() == [(1, 100, 0, 1, 50, 8)]
 
 
 def test_counters_are_in_the_file_before_it_is_closed(recorded, tmp_path):
     recorded.sites.add(recorded.here(), 5)
-    assert read_table(tmp_path / "sites.npy")[0].tolist() == (1, 5, 0)
+    assert read_table(tmp_path / "sites.npy")[0].tolist() == (1, 5, 0, 0, 0, 0)
 
 
 def test_more_sites_than_a_chunk_holds(recorded, tmp_path):

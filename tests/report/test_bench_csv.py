@@ -7,7 +7,7 @@ from bench_documents import document, failed, loader_document, point
 from msgspec import convert
 
 from stepscope.bench.results import bench_type
-from stepscope.report.render.bench_csv import bench_csv
+from stepscope.report.render.csv_tables import bench_csv
 
 
 def read(whole):

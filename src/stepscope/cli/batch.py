@@ -110,7 +110,7 @@ def batch(
     from stepscope.record.probe_options import Wall
     from stepscope.report.render.terminal.story import print_story
     from stepscope.report.story.batch import batch_story
-    from stepscope.report.story.guard import UNGUARDED
+    from stepscope.report.story.machine import UNGUARDED
 
     parse_fixes(fixes)
     for fix in fixes:

@@ -167,7 +167,7 @@ def write_results(
     from stepscope.report.story.bench.story import bench_story
 
     if csv_file is not None:
-        from stepscope.report.render.bench_csv import bench_csv
+        from stepscope.report.render.csv_tables import bench_csv
 
         csv_file.write_text(bench_csv(bench), encoding="utf-8")
     if markdown is not None:

@@ -9,6 +9,17 @@ from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.probe_options import ProbeOptions
 
 
+def _share(_: click.Context, __: click.Parameter, text: str) -> float:
+    """A percentage of the program's time as a share."""
+    try:
+        share = float(text.removesuffix("%")) / 100
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1 or not text.endswith("%"):
+        raise click.BadParameter(f"{text!r} is not a percentage up to 100%, such as 0.5%")
+    return share
+
+
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option("-m", "module", is_flag=True, help="PROGRAM is a module, as in python -m.")
 @click.option("--steps", type=click.IntRange(1), help="End the program cleanly after N steps.")
@@ -22,6 +33,7 @@ from stepscope.record.probe_options import ProbeOptions
 @click.option("--python", is_flag=True, help="Sample the host's Python code too (py-spy).")
 @click.option("--memory", is_flag=True, help="Find the lines behind the memory peak.")
 @click.option("--nvtx", is_flag=True, help="Mark steps and phases for Nsight Systems.")
+@click.option("--overhead", default="1%", callback=_share, help="What observing may cost [1%].")
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder [.stepscope/<id>].")
 @click.option("--force", is_flag=True, help="Replace the run in --out.")
 @click.option("--repeat", type=click.IntRange(1), default=1, help="Run it N times [1].")
@@ -45,6 +57,7 @@ def run(
     python: bool,
     memory: bool,
     nvtx: bool,
+    overhead: float,
     out: Path | None,
     force: bool,
     repeat: int,
@@ -91,6 +104,7 @@ def run(
             memory=memory_of,
             python=python,
             nvtx=nvtx,
+            overhead=overhead,
             fixes=fixes,
         )
         outcome = observe_program(request, options)

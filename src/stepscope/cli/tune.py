@@ -103,7 +103,7 @@ def tune(
     from stepscope.record.probe_options import Wall
     from stepscope.record.trial import StopReason
     from stepscope.report.render.terminal.story import print_story
-    from stepscope.report.story.guard import UNGUARDED
+    from stepscope.report.story.machine import UNGUARDED
     from stepscope.report.story.tune.story import resume_command, tune_story
     from stepscope.tune.request import TuneRequest, check_fix_names
     from stepscope.tune.tuner import open_tune

@@ -51,6 +51,7 @@ class LiveLine:
         self._step = 0
         self._ended_ns: float | None = None  # of the last step
         self._samples = self._waited = 0.0
+        self._received = 0.0  # samples, by the last root model's call that was seen
         self._slowed = self._recording = False  # since then; now
         self._recent: deque[_Stretch] = deque(maxlen=_MOST)
         self.gpu_percent: float | None = None
@@ -115,7 +116,10 @@ class LiveLine:
 
     def _add(self, row: tuple[float, ...]) -> None:
         end, kind = row[0], int(row[_COLUMN["kind"]])
-        self._samples += row[_COLUMN["samples"]] or row[_COLUMN["inputs"]]
+        received = row[_COLUMN["inputs"]]
+        if received == received:  # not known of a step that was not clocked
+            self._received = received
+        self._samples += row[_COLUMN["samples"]] or self._received
         self._waited += row[_COLUMN["data_wait_ns"]]
         self._recording = bool(int(row[_COLUMN["flags"]]) & FLAG_PROFILED)
         self._slowed = self._slowed or self._recording or kind == RowKind.WINDOW

@@ -15,9 +15,9 @@ from typing import Any
 from weakref import ref
 
 from stepscope.probe.device_clock import DeviceClock
-from stepscope.probe.row_log import BACKWARD, OPTIMIZER, RowLog
+from stepscope.probe.row_log import BACKWARD, MARKED, OPTIMIZER, STEPPED, RowLog
 from stepscope.probe.sites import SiteKey, Sites, WaitSite
-from stepscope.probe.step_rule import StepRule
+from stepscope.probe.step_rule import NEVER, Evaluations, StepRule
 from stepscope.probe.unseen import unseen_by_program
 from stepscope.probe.window import Window
 from stepscope.record.facts import OptimizerMadeFact, ProblemFact, SiteKind
@@ -28,7 +28,6 @@ from stepscope.record.row_log import RowKind
 from stepscope.store.json_lines import FactLog
 
 IN_BACKWARD = 999  # the number shared by optimizers that step inside backward
-NEVER = 1 << 62
 _STEP = int(RowKind.STEP)
 _LOOK_FIRST, _LOOK_EVERY = 64, 16
 _PATIENCE = 3  # steps a program that swallows StopProgram may still make
@@ -58,6 +57,9 @@ class Core:
         self.device = DeviceClock(self.log)
         self.window = Window(options, self.log, self.facts)
         self.rule = StepRule()
+        self.clocks: Any = None
+        """What turns the phase clocks off and on; None: they are on in every step."""
+        self.evaluations = Evaluations()
         self.steps = 0
         self.on_step: list[Callable[[int], int]] = []
         """Called after a step; each says from which step on it wants to be called again."""
@@ -113,6 +115,8 @@ class Core:
         self.log.fail(problem)
 
     def optimizer_made(self, optimizer: Any, site: int) -> None:
+        if self.clocks is not None:
+            self.clocks.occasion()
         self.optimizers += 1
         self.param_ids.update(id(p) for group in optimizer.param_groups for p in group["params"])
         if self.roots is not None:
@@ -131,6 +135,8 @@ class Core:
     def end_row(self, kind: RowKind, who: int = 0) -> None:
         """End a row. A failing device is reported by the program, not by us."""
         try:
+            if self.log.unclocked and self.clocks is not None:
+                self.clocks.settle()
             self.device.end_row(self.log.end_row(kind, who))
         except Exception as problem:
             self.guard(problem)
@@ -147,8 +153,51 @@ class Core:
                 self.stepping = True
                 self._step_ended(count)
 
+    def unclocked_step(self, code: int) -> None:
+        """A row has ended while most clocks were off."""
+        if code == MARKED:
+            self.steps += 1
+        else:
+            count = self.rule.step(code - STEPPED)
+            if self._marked or count <= self._stepped:
+                return
+            self._stepped = self.steps = count
+        if self.steps >= self._wake:
+            self._step_ended(self.steps)
+
+    @property
+    def steps_are_plain(self) -> bool:
+        """Whether ends of optimizer steps, or marks, are all it takes to tell steps apart, and
+        nothing but the summary wants to know more of them."""
+        options, other = self.options, self._elsewhere
+        return (
+            self.stepping
+            and not (self.fixing or options.fixes or options.proof or options.nvtx)
+            and not self.optimizer_point.nested
+            and not self.rule.has_seen(IN_BACKWARD)
+            and not (other.rules or other.backwards or other.calls)
+            and not self.evaluations.unannounced
+        )
+
+    @property
+    def next_wake(self) -> int:
+        """The step after which there is something to do."""
+        return self._wake
+
+    def evaluation_begins(self) -> None:
+        """The program turns to evaluating, as far as can be told."""
+        if get_ident() == self.log.thread:
+            self.evaluations.announced = True
+            if self.clocks is not None and not self.evaluations.common:
+                self.clocks.occasion()
+
     def marked(self) -> None:
         """The program says that a step has ended."""
+        if self.log.unclocked and self.clocks is not None and get_ident() == self.log.thread:
+            if self._marked:
+                self.optimizer_point.ends_unclocked(MARKED)
+                return
+            self.clocks.occasion()
         if not self._marked:
             self._marked = self.stepping = True
             self.steps = 0
@@ -190,6 +239,8 @@ class Core:
         self.calls += 1
         if grad and self.stepping:
             return
+        if self.stepping:
+            self.evaluations.called()
         self.end_row(RowKind.CALL if grad else RowKind.EVAL, who)
         if not (self.stepping or self.optimizers or self.backwards or self.grads):
             self._fallback(self.calls)
@@ -230,23 +281,33 @@ class Core:
 
     def _step_ended(self, count: int) -> None:
         self.steps = count
-        self.find_lines = count < _LOOK_FIRST or count % _LOOK_EVERY == 0
+        clocked = not self.log.unclocked
+        if clocked:
+            self.find_lines = count < _LOOK_FIRST or count % _LOOK_EVERY == 0
         try:
-            if self._recording:
+            if self._recording and clocked:
                 self.window.step_ended(count, monotonic_ns())
                 self._recording = not self.window.done
             if count >= self._due:
                 with unseen_by_program():
                     self._due = min((callback(count) for callback in self.on_step), default=NEVER)
+            if clocked:
+                self.evaluations.step_ended(count)
+                if self.clocks is not None:
+                    self.clocks.step_ended(count, monotonic_ns())
         except Exception as problem:
             self.guard(problem)
         if self.options.steps is not None and count >= self.options.steps:
             self._stop()
-        if self._recording or self.find_lines:
-            self._wake = count + 1
-        else:  # the next step after which there is anything to do
-            look = count - count % _LOOK_EVERY + _LOOK_EVERY
-            self._wake = min(look, self._due, self.options.steps or NEVER)
+        self._wake = min(self._due, self.options.steps or NEVER, self._look_at(count))
+
+    def _look_at(self, count: int) -> int:
+        """The next step in which more is to be seen than its end."""
+        if self.log.unclocked:
+            return NEVER
+        if self._recording or self.find_lines or self.clocks is not None:
+            return count + 1
+        return count - count % _LOOK_EVERY + _LOOK_EVERY
 
     def _stop(self) -> None:
         """End the program. The device is waited for first: what the program frees on its way out,

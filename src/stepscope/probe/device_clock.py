@@ -23,11 +23,13 @@ _BUDGET = 0.003  # of the program's time, for timing rows
 _ALL_OF_FIRST = 16  # rows timed whatever it costs
 _RAREST = 64  # at least one row in so many is timed
 _MOST_PENDING = 64  # timed rows, and copies; a device further behind is left alone
-_UNSENT_ROWS = 64
-_UNSENT_NS = 50_000_000
+_UNSENT_ROWS = 128
+_UNSENT_NS = 200_000_000
 _POLL_NS = 5_000_000
 _ROOM = 256  # losses in one copy
-_item = TensorBase.item  # what the program may have put in its place on Tensor is not ours to call
+read_item = (
+    TensorBase.item
+)  # what the program may have put in its place on Tensor is not ours to call
 
 
 @dataclass(slots=True)
@@ -69,6 +71,9 @@ class DeviceClock:
         self._seen = 0
         self._spent_ns = 0
         self._row_ns = self._since_ns = self._polled_ns = 0
+        self._paused = False
+        self.every = False
+        """Whether every row is timed: those there are have a budget of their own."""
         self.capturing = False
         self.active = False  # whether the program uses CUDA
 
@@ -98,7 +103,7 @@ class DeviceClock:
     def loss(self, value: Any) -> None:
         """A scalar was backpropagated: kept for the row under way, except in a graph capture."""
         if value.is_cpu:
-            self._log.losses.append(_item(value))
+            self._log.losses.append(read_item(value))
         elif self.active and not self.capturing and self._is_here(value):
             value = value.detach()
             self._losses.append((value, value._version))
@@ -106,9 +111,45 @@ class DeviceClock:
     def late(self, value: Any, receive: Callable[[float], Any]) -> None:
         """Hand a scalar to `receive` once the device has passed it."""
         if value.is_cpu:
-            receive(_item(value))
+            receive(read_item(value))
         elif self.active and not self.capturing and self._is_here(value):
             self._copy([value.detach()], [(-1, 1)], receive)
+
+    def take(self, losses: list[tuple[int, Any]]) -> None:
+        """Rows that have ended, and losses of theirs with the versions they had."""
+        if not self.active or self.capturing:
+            return
+        now = monotonic_ns()
+        for row, one in losses:
+            if not (one[0].is_floating_point() and self._is_here(one[0])):
+                continue
+            if not self._unsent:
+                self._since_ns = now
+            if self._unsent and self._unsent[-1][0] == row:
+                self._unsent[-1][1].append(one)
+            else:
+                self._unsent.append((row, [one]))
+        self._move_on(now)
+
+    def pause(self) -> None:
+        """No row is timed until `resume`. The row under way has just begun."""
+        self._paused = True
+        self.every = False
+        if self.timing:
+            self.timing = False
+            last = self._timed[-1] if self._timed else None
+            if last is not None and last.marks[-1][0] is self._first:
+                last.ends_here = True
+            else:
+                self._pool.append(self._first)
+
+    def resume(self, at_once: bool) -> None:
+        """Rows are timed again, this one too where it has just begun."""
+        self._paused = False
+        self.every = True
+        self._untimed_left = 0
+        if at_once and self.active and not self.capturing and len(self._timed) < _MOST_PENDING:
+            self._begin_timing(None)
 
     def end_row(self, row: int) -> None:
         """A row ended: its marks and losses are settled as the device passes them."""
@@ -122,13 +163,17 @@ class DeviceClock:
             self._unsent.append((row, self._losses))
             self._losses = []
         self._time_rows(row, now)
+        self._move_on(now)
+        self._row_ns = now
+
+    def _move_on(self, now: int) -> None:
+        """Send the losses of some rows; settle what the device has passed."""
         unsent = self._unsent
         if unsent and (len(unsent) >= _UNSENT_ROWS or now - self._since_ns > _UNSENT_NS):
             self._send()
         if now - self._polled_ns > _POLL_NS:
             self._polled_ns = now
             self.poll()
-        self._row_ns = now
 
     def poll(self) -> None:
         """Settle what the device has passed."""
@@ -171,16 +216,21 @@ class DeviceClock:
             self._spent_ns += monotonic_ns() - now
             row_ns = now - self._row_ns
             self._untimed_left = 0
-            if self._seen >= _ALL_OF_FIRST and row_ns > 0:  # to make up for what timing it cost
+            budgeted = self._seen >= _ALL_OF_FIRST and not self.every
+            if budgeted and row_ns > 0:  # to make up for what timing it cost
                 self._untimed_left = min(_RAREST - 1, int(self._spent_ns / (_BUDGET * row_ns)))
             self._spent_ns = 0
         self._seen += 1
-        if self._untimed_left > 0 or len(self._timed) >= _MOST_PENDING:
+        if self._paused or self._untimed_left > 0 or len(self._timed) >= _MOST_PENDING:
             self._untimed_left -= 1
             if self.timing:
                 self._timed[-1].ends_here = True
             self.timing = False
             return
+        self._begin_timing(last)
+
+    def _begin_timing(self, last: Any) -> None:
+        """The row that begins is timed, from the event of the one before on if there is one."""
         self._first = last if last is not None else self._record()
         self.timing = True
         self._phase = _OTHER

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from stepscope.probe.core import NEVER, Core
+from stepscope.probe.core import Core
 from stepscope.probe.dataclock.clock import DataClock
 from stepscope.probe.patches import ImportWatch, Patches
 from stepscope.probe.points import compiler
@@ -20,6 +20,7 @@ from stepscope.probe.points.loader import patch_loaders
 from stepscope.probe.points.profilers import patch_profilers
 from stepscope.probe.points.root_model import (
     compiler_in_use,
+    patch_evaluation,
     patch_root_models,
     show_dynamo_the_original,
 )
@@ -27,6 +28,8 @@ from stepscope.probe.points.seams import Seams
 from stepscope.probe.points.training import patch_backward, patch_optimizers
 from stepscope.probe.program_state import ConfigReader, MemoryReader, watch_out_of_memory
 from stepscope.probe.row_log import LEAVE, LEAVE_TAIL
+from stepscope.probe.step_clocks import StepClocks
+from stepscope.probe.step_rule import NEVER
 from stepscope.probe.window import PYTHON_PROFILER
 from stepscope.record.facts import (
     EndFact,
@@ -106,6 +109,7 @@ class Observer:
     def __init__(self, options: ProbeOptions) -> None:
         self.core = Core(options)
         self._patches = Patches()
+        self._clocked = Patches()  # what only phase clocks and fixes need
         self._seam_patches = Patches()
         self.seams = Seams(self.core, self._seam_patches)
         self._clock = DataClock(Path(options.folder))
@@ -138,18 +142,17 @@ class Observer:
             from stepscope.probe.proof.recorder import ProofRecorder
 
             ProofRecorder(core).install(self._seam_patches)
-        for patch in (
-            patch_loaders,
-            patch_root_models,
-            patch_backward,
-            patch_optimizers,
-            compiler.patch_compile,
-            patch_saving,
-            patch_waits,
-            patch_profilers,
-        ):
+        for patch in (patch_loaders, compiler.patch_compile, patch_saving, patch_profilers):
             patch(core, self._patches)
+        for patch in (patch_root_models, patch_waits):
+            patch(core, self._clocked)
+        for patch_both in (patch_backward, patch_optimizers):
+            patch_both(core, self._patches, self._clocked)
         self._clock.install()
+        if (share := core.options.overhead) is not None:
+            points = self._clocked, self._clock.patches
+            core.clocks = StepClocks(core, points, self._clock, share)
+            patch_evaluation(core, self._patches)
         watch.when_imported("torch._dynamo.eval_frame", compiler.skip_our_code)
         watch.when_imported("torch._dynamo.variables.nn_module", show_dynamo_the_original)
         watch.when_imported("torch.export._trace", lambda _: compiler_in_use())
@@ -206,13 +209,16 @@ class Observer:
             self.core.guard(problem)
 
     def _suspend(self, thread: int, torchs: bool = False) -> None:
+        core = self.core
         if not self._profiled:
-            self.core.facts.write(ProblemFact(kind=ProblemKind.PROFILED_ITSELF))
-            if self.core.window.open:
-                self.core.window.give_way(PYTHON_PROFILER)
-            self.core.roots.suspended = True
-            self.core.optimizer_point.detach()
-            for patches in (self._clock.patches, self._patches):
+            core.facts.write(ProblemFact(kind=ProblemKind.PROFILED_ITSELF))
+            if core.window.open:
+                core.window.give_way(PYTHON_PROFILER)
+            if core.clocks is not None:
+                core.clocks.occasion()
+            core.roots.suspended = True
+            core.optimizer_point.detach()
+            for patches in (self._clock.patches, self._clocked, self._patches):
                 patches.suspend()
             if self._watch is not None:
                 self._watch.remove()
@@ -224,7 +230,7 @@ class Observer:
             return
         self.core.roots.suspended = False
         self.core.optimizer_point.attach()
-        for patches in (self._patches, self._clock.patches):
+        for patches in (self._patches, self._clocked, self._clock.patches):
             patches.resume()
         if not self.core.roots.searching:
             self.core.roots.unwatch()
@@ -249,7 +255,10 @@ class Observer:
     def forked(self) -> None:
         """In a forked child every point is inert."""
         global current
+        if self.core.log.unclocked and self.core.clocks is not None:
+            self.core.clocks.give_up()
         self.core.log.off = True
+        self.core.log.unclocked = False
         self.core.fixing = False
         self.seams.inert = True
         current = None
@@ -270,6 +279,7 @@ class Observer:
             *core.on_end,
             core.window.drop,
             self._clock.uninstall,
+            self._clocked.restore,
             self._patches.restore,
             self._seam_patches.restore,
             core.log.close,
@@ -285,6 +295,8 @@ class Observer:
         """What is known only now: late values, the last readings, how it ended."""
         core = self.core
         core.window.abandon()
+        if core.clocks is not None:
+            core.clocks.conclude()
         core.device.finish()
         if elsewhere := core.steps_elsewhere:
             core.facts.write(ProblemFact(kind=ProblemKind.OTHER_THREADS, count=elsewhere))

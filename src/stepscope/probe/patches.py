@@ -20,6 +20,7 @@ class Patches:
 
     def __init__(self) -> None:
         self._saved: list[tuple[Any, str, Any, Any]] = []
+        self._away: set[int] = set()  # places of those that are suspended
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         self._saved.append((owner, name, vars(owner).get(name, _ABSENT), value))
@@ -28,29 +29,37 @@ class Patches:
     def suspend(self, of: Any = None) -> None:
         """Have everything, or what `of` owns, as it was for a while. What the program has put in
         our place stays."""
-        for owner, name, value, ours in reversed(self._saved):
-            if of is None or of is owner:
-                self._put(owner, name, ours, value)
+        for place in range(len(self._saved) - 1, -1, -1):
+            owner, name, value, ours = self._saved[place]
+            if (of is None or of is owner) and self._put(owner, name, ours, value):
+                self._away.add(place)
 
-    def resume(self, of: Any = None) -> None:
-        """After `suspend`: put in place again what the program left as it was."""
-        for owner, name, value, ours in self._saved:
+    def resume(self, of: Any = None) -> bool:
+        """After `suspend`: put in place again what the program left as it was. Whether that was all
+        that was taken away."""
+        whole = True
+        for place in sorted(self._away):
+            owner, name, value, ours = self._saved[place]
             if of is None or of is owner:
-                self._put(owner, name, value, ours)
+                self._away.discard(place)
+                whole = self._put(owner, name, value, ours) and whole
+        return whole
 
     def restore(self) -> None:
         """Undo everything, last first. What the program has put in our place stays."""
         while self._saved:
             owner, name, value, ours = self._saved.pop()
             self._put(owner, name, ours, value)
+        self._away.clear()
 
-    def _put(self, owner: Any, name: str, expected: Any, value: Any) -> None:
+    def _put(self, owner: Any, name: str, expected: Any, value: Any) -> bool:
         if vars(owner).get(name, _ABSENT) is not expected:
-            return
+            return False
         if value is _ABSENT:
             delattr(owner, name)
         else:
             setattr(owner, name, value)
+        return True
 
 
 _WORTH_NOTING_NS = 5_000_000

@@ -12,7 +12,8 @@ import torch
 from torch.nn import Module  # its own functions are asked: the program's may count their calls
 from torch.nn.modules.conv import _ConvNd
 
-from stepscope.probe.core import NEVER, Core
+from stepscope.probe.core import Core
+from stepscope.probe.step_rule import NEVER
 from stepscope.record.facts import (
     ConfigFact,
     Distributed,

@@ -2,8 +2,8 @@
 
 The points run inside the program's own loop, where every function called and every object touched
 costs. So they only append a code and a time to `events`; when an event ends a row, these are folded
-into exclusive times per phase and one row of doubles goes into mapped memory. Any failure switches
-the log off.
+into exclusive times per phase and one row of doubles goes into mapped memory. While most clocks are
+off, rows end by an event alone, and many are folded at once. Any failure switches the log off.
 """
 
 import sys
@@ -12,8 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import get_ident
 from time import monotonic_ns
+from typing import Any
 
-from stepscope.record.row_log import ROW_COLUMNS, Phase, RowKind
+from stepscope.record.row_log import (
+    CLOCKED_COLUMNS,
+    FLAG_OCCASION,
+    FLAG_UNCLOCKED,
+    ROW_COLUMNS,
+    Phase,
+    RowKind,
+)
 from stepscope.store.table import Table
 
 _TAIL = len(Phase)  # between a forward and what follows it: loss, if backward follows
@@ -25,6 +33,7 @@ _DEVICE = ROW_COLUMNS.index("device_h2d_ns")
 _UNKNOWN = array("d", [float("nan")] * (_WIDTH - _LOSS))
 _NAN = float("nan")
 _ZEROS = [0] * (_TAIL + 1)
+_UNCLOCKED = [ROW_COLUMNS.index(name) for name in CLOCKED_COLUMNS]
 _MOST_EVENTS = 4096
 _PATIENCE_NS = 10_000_000
 _AT_ONCE = 64  # first rows, written as they end
@@ -39,6 +48,16 @@ LEAVE_TAIL = -2
 """Event: it ends, a forward that recorded gradients; what follows is its own until backward."""
 _ROW = -3  # event: a row ends
 _LEAVE_TO = -10  # and below: phases end until that many are open
+
+# Events while most clocks are off. The first two come with a value instead of a time.
+SAMPLES = 1 << 10
+"""Event: a loader has delivered so many samples."""
+LOSS = SAMPLES + 1
+"""Event: a backward of this loss; a tuple: one that is not known yet; None: none to be read."""
+MARKED = SAMPLES + 2
+"""Event: the program says that a step has ended; it ends a row."""
+STEPPED = SAMPLES + 3
+"""Event: optimizer 0 has stepped, and ended a row. The codes after it are of the others."""
 
 
 class RowLog:
@@ -62,9 +81,23 @@ class RowLog:
         self._base = OTHER  # what the tail of a forward returns to
         self._lead = -1
         self._claimed = False
-        self.events: list[int] = []
+        self.events: list[Any] = []
         self.thread = get_ident()
         self.off = False
+        self.unclocked = False
+        """Whether most clocks are off: nothing but the events from `SAMPLES` on, waits for data and
+        what is rare is noted."""
+        self._partly = False  # whether they were in the row under way
+        self.incomplete = False
+        """Whether some clocks could not be put back where they were: all rows are unclocked."""
+        self.folded = 0
+        """How many events have become rows: two for each begin and end of a phase."""
+        self.occasion = False
+        """Whether rows that are clocked do not stand for those that are not."""
+        self.stepped: list[tuple[int, int]] = []
+        """Code and time of each row that ended while most clocks were off."""
+        self.late: list[tuple[int, Any]] = []
+        """Rows and their losses that are still to come, likewise."""
         self.observing = False
         """Whether the observer itself is at work: its own waits are not the program's."""
         self.rows = 0
@@ -133,6 +166,9 @@ class RowLog:
         whole = len(self.events) & ~1  # its thread may be about to add the time of a last code
         pairs = iter(self.events[:whole])
         for code, now in zip(pairs, pairs, strict=True):
+            if SAMPLES <= code <= LOSS:
+                self._note(code, now)
+                continue
             acc[current] += now - last
             last = now
             if acc[_TAIL] and code != WAIT and (current == _TAIL or code == _ROW):
@@ -141,7 +177,9 @@ class RowLog:
                 acc[_TAIL] = 0
             if current == _TAIL and code != WAIT:
                 current = self._base
-            if code >= 0:
+            if code >= MARKED:
+                self._end_unclocked(code, now)
+            elif code >= 0:
                 if self._lead < 0 and code != OBSERVER:
                     self._lead = now - self._start_ns
                 if code in _COMPUTING:
@@ -159,8 +197,56 @@ class RowLog:
                     self._base = current
                     current = _TAIL
         self._current, self._last = current, last
+        self.folded += whole
         del self.events[:whole]
         self._ended.clear()
+
+    def _note(self, code: int, value: Any) -> None:
+        if code == SAMPLES:
+            self.samples += value
+            self.batches += 1
+            return
+        self.backwards += 1
+        if type(value) is float:
+            self.losses.append(value)
+        elif type(value) is tuple:
+            self.late.append((self._written, value))
+
+    def _end_unclocked(self, code: int, now: int) -> None:
+        """A row has ended while most clocks were off."""
+        kind, who = (RowKind.MARK, 0) if code == MARKED else (RowKind.STEP, code - STEPPED)
+        self.rows = self._written + 1
+        self._ended.append(self._ended_row(kind, who))
+        self._write(now)
+        self._ended.clear()
+        self.stepped.append((code, now))
+
+    def _ended_row(self, kind: int, who: int) -> tuple[int, int, int, tuple[int, ...], float]:
+        """What is kept of the row that ends; the next one begins."""
+        flags = self.flags
+        if (self._partly or self.incomplete) and kind != RowKind.END:
+            flags |= FLAG_UNCLOCKED
+        elif self.occasion:
+            flags |= FLAG_OCCASION
+        self._partly = self.unclocked
+        counts = self.samples, self.batches, self.inputs, self.forwards, self.backwards
+        loss = sum(self.losses) / len(self.losses) if self.losses else _NAN
+        self.samples = self.batches = self.inputs = self.forwards = self.backwards = 0
+        if self.losses:
+            self.losses.clear()
+        return kind, who, flags, counts, loss
+
+    def clock(self, on: bool) -> None:
+        """Most clocks go on or off, between two rows or in one, which then counts as unclocked."""
+        self.fold()
+        between = self._lead < 0 and not any(self._acc)
+        self.unclocked = not on
+        self._partly = not (on and between)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all clocks were on in all of the row under way."""
+        return not self._partly
 
     def end_row(self, kind: int, who: int = 0) -> int:
         """End a row. Returns its index, or -1 when nothing is written any more. Rows shorter than
@@ -171,13 +257,8 @@ class RowLog:
         now = monotonic_ns()
         index = self.rows
         self.rows = index + 1
-        counts = self.samples, self.batches, self.inputs, self.forwards, self.backwards
-        loss = sum(self.losses) / len(self.losses) if self.losses else _NAN
-        self._ended.append((kind, who, self.flags, counts, loss))
+        self._ended.append(self._ended_row(kind, who))
         self.events += (_ROW, now)
-        self.samples = self.batches = self.inputs = self.forwards = self.backwards = 0
-        if self.losses:
-            self.losses.clear()
         if index < _AT_ONCE or now - self._written_ns > _PATIENCE_NS:
             self._written_ns = now
             self.fold()
@@ -196,6 +277,9 @@ class RowLog:
         cells[at + 1 : at + _LOSS] = array("d", row)
         cells[at + _LOSS : at + _WIDTH] = _UNKNOWN
         cells[at + _LOSS] = loss
+        if flags & FLAG_UNCLOCKED:
+            for column in _UNCLOCKED:
+                cells[at + column] = _NAN
         cells[at] = now  # last: a row with an end is whole
         self._acc[:] = _ZEROS
         self._written = index + 1
@@ -219,6 +303,7 @@ class RowLog:
         """Switch off; the program goes on unobserved."""
         if not self.off:
             self.off = True
+            self.unclocked = False
             self._on_fail(problem)
 
     def close(self) -> None:
@@ -227,5 +312,6 @@ class RowLog:
             self.end_row(RowKind.END)
             self.fold()
             self.off = True
+            self.unclocked = False
         self._cells = memoryview(b"").cast("d")
         self._table.close(self._written)

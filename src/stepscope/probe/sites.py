@@ -7,13 +7,14 @@ from types import CodeType, FrameType
 
 from stepscope.record.facts import SiteFact, SiteKind
 from stepscope.record.kinds import HostWait
-from stepscope.record.row_log import SITE_COLUMNS
+from stepscope.record.row_log import FIRST_SITE_COLUMNS, SITE_COLUMNS
 from stepscope.store.json_lines import FactLog
 from stepscope.store.table import Table
 
 _OURS = str(Path(__file__).parent.parent)
 _INSTALLED = {sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")}
 _LIBRARIES = (*_INSTALLED, "<frozen", "<string>", "<__array_function__", _OURS)
+_WIDTH, _SAMPLED = len(SITE_COLUMNS), len(FIRST_SITE_COLUMNS)
 _BUNDLED = str(Path(_OURS) / "workloads")
 
 
@@ -51,6 +52,8 @@ class Sites:
         self._cells = self._table.cells
         self._ids: dict[tuple[SiteKey, int, int], int] = {}
         self._lines: dict[tuple[SiteKey, str, int], int] = {}
+        self.sampling = False
+        """Whether what is seen now stands for steps that are not clocked."""
         self._users: dict[int, tuple[CodeType, bool]] = {}  # by id; the code is kept alive
 
     def locate(self, what: SiteKey, depth: int = 2) -> int:
@@ -75,7 +78,7 @@ class Sites:
 
     def add(self, site: int, elapsed_ns: int, nbytes: int = 0) -> None:
         cells = self._cells
-        at = site * 3
+        at = site * _WIDTH + (_SAMPLED if self.sampling else 0)
         cells[at] += 1
         cells[at + 1] += elapsed_ns
         if nbytes:

@@ -3,10 +3,17 @@
 Optimizers whose ranges of steps overlap in time belong to one loop. In a loop the optimizer that
 steps most often is the anchor; its steps count, and those of any optimizer that ever steps twice in
 a row. The others ride along: the generator of a GAN, the second half of a split model.
+
+And which calls of models are evaluations, no part of steps.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+FIRST_STEPS = 64
+"""They show how a program's loop goes: whatever it costs, they are seen in full."""
+NEVER = 1 << 62
+"""No step has this number."""
 
 
 @dataclass(slots=True)
@@ -57,6 +64,10 @@ class StepRule:
         self.add(who)
         return self.settled
 
+    def has_seen(self, who: int) -> bool:
+        """Whether that optimizer has ever stepped."""
+        return who in self._seen
+
     @property
     def settled(self) -> int:
         """The count without the first step of a second optimizer: whether that one rides along
@@ -92,3 +103,46 @@ def step_ends(events: Sequence[int]) -> list[bool]:
         rule.add(who)
     counted = rule.counted()
     return [who in counted for who in events]
+
+
+class Evaluations:
+    """Whether evaluations inside the training loop can be foretold, so that clocks which are off
+    go on in time: by `eval()`, or by an iterator of a loader that steps are not made from."""
+
+    def __init__(self) -> None:
+        self.announced = False
+        self.unannounced = False
+        """Whether one was not foretold, and steps without one are the rule."""
+        self.common = False
+        """Whether most steps have one: then they are a part of the step."""
+        self._seen = False  # in this step
+        self._surprises = self._steps = 0
+        self._loader: int | None = None  # the latest of which an iterator was made
+        self._feeding: set[int] = set()
+        self._evaluating: set[int] = set()
+
+    def feeds_steps_only(self, loader: int | None) -> bool:
+        """Whether a loader is known to be one that steps are made from, and no evaluations."""
+        return loader in self._feeding and loader not in self._evaluating
+
+    def loads(self, loader: int) -> None:
+        """An iterator was made of a loader."""
+        self._loader = loader
+
+    def called(self) -> None:
+        """A root model has returned without recording gradients."""
+        if self._loader is not None:
+            self._evaluating.add(self._loader)
+        self._seen = True
+        if not self.announced:
+            self._surprises += 1
+
+    def step_ended(self, step: int) -> None:
+        """Of a step that was clocked."""
+        if self._loader is not None:
+            self._feeding.add(self._loader)
+        if step <= FIRST_STEPS:
+            self._steps += self._seen
+            self.common = self._steps > step / 2
+        self.unannounced = self._surprises > 0 and not self.common
+        self._seen = self.announced = False

@@ -11,7 +11,7 @@ import ctypes
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from statistics import median
 from threading import Condition, get_ident, main_thread
@@ -29,11 +29,13 @@ from stepscope.store.json_lines import FactLog
 _EARLIEST = 9
 _LATEST = 40
 _SETTLED = 1.15
+_COOLING = 3  # steps after a recording: the tracing library lets go of the device in them
 _USUAL_WAIT_S = 1.0  # of a thread that profiles itself, for the step that is being recorded
 _LONGEST_WAIT_S = 10.0  # … for a signal to be heard
 _WAKE = getattr(signal, "SIGRTMAX", signal.SIGUSR2)  # wakes the main thread
 OWN_PROFILER = "the program uses torch's profiler itself"
 PYTHON_PROFILER = "the program profiles its Python calls"
+OWN_MODES = "the program has torch function modes of its own, which would see it"
 _abandoned: list[Any] = []  # recorders that cannot be stopped: freeing one would crash
 
 
@@ -46,12 +48,9 @@ def is_settled(steps_ns: list[int]) -> bool:
 
 
 @contextmanager
-def _environ(name: str, value: str, when: bool = True) -> Iterator[None]:
-    """Set a variable that is not set already, for a while. KINETO_LOG_LEVEL=99 keeps Kineto, which
-    reads it at first use, from talking on stderr. TEARDOWN_CUPTI=1 detaches CUPTI after the last
-    recording: left attached it slows every launch. (torch's own profiler leaves it attached before
-    CUDA 12.6, whose graphs do not survive this.)"""
-    if not when or name in os.environ:
+def _environ(name: str, value: str) -> Iterator[None]:
+    """Set a variable that is not set already, for a while."""
+    if name in os.environ:
         yield
         return
     os.environ[name] = value
@@ -59,6 +58,13 @@ def _environ(name: str, value: str, when: bool = True) -> Iterator[None]:
         yield
     finally:
         del os.environ[name]
+
+
+def _detaching(when: bool = True) -> AbstractContextManager[None]:
+    """Have CUPTI detached by a recorder that is stopped inside it: left attached it slows every
+    launch from then on. (torch's own profiler leaves it attached before CUDA 12.6, whose graphs do
+    not survive this.)"""
+    return _environ("TEARDOWN_CUPTI", "1") if when else nullcontext()
 
 
 def _end_without_cleanup() -> None:
@@ -92,7 +98,7 @@ class Window:
         self._left = 0
         self._gap = 0
         self._started_at = self._last_step = 0
-        self._cooling = False
+        self._cooling = 0  # steps until the recorder's after-effects are over
         self._thread = get_ident()  # the one that has imported torch
         self._turn = Condition()  # held while the recorder is started or stopped
         self._giving_way = False
@@ -111,6 +117,16 @@ class Window:
         """Whether nothing is left to do."""
         return not self._plans and self._profiler is None and not self._cooling
 
+    def is_far(self, step: int, after: int) -> bool:
+        """Whether nothing was recorded in the last `after` steps, or will be in the next ones."""
+        if self.done:
+            return step >= self._last_step + after
+        return not self._last_step and self._at is not None and step + 2 * after < self._at
+
+    def clocked_from(self, step: int, before: int) -> int:
+        """That step, or an earlier one, `before` steps from a recording."""
+        return step if self.done or self._at is None else min(step, self._at - before)
+
     def step_ended(self, step: int, now_ns: int) -> None:
         if self._profiler is not None:
             if get_ident() != self._thread:
@@ -126,9 +142,11 @@ class Window:
             else:
                 self._stop(step)
             return
-        if self._cooling and not self._plans:  # the recorder's after-effects are over
-            self._log.flags = 0
-            self._cooling = False
+        if self._cooling and not self._plans:
+            self._cooling -= 1
+            if not self._cooling:
+                self._log.flags = 0
+                self._last_step = step
         if not self._plans:
             return
         if self._last_ns:
@@ -161,12 +179,13 @@ class Window:
         name, steps, flags = self._plans[0]
         stacks = bool(flags & FLAG_STACKS)
         if stacks and own_function_modes():
-            self._give_up("the program has torch function modes of its own, which would see it")
+            self._give_up(OWN_MODES)
             return
         self._wakes = signal.getsignal(_WAKE) is signal.SIG_DFL
         if self._wakes:
             signal.signal(_WAKE, self._woken)
         try:
+            # Kineto reads it at first use, and then does not talk on stderr.
             with self._at_work(), _environ("KINETO_LOG_LEVEL", "99"):
                 self._used = True
                 cuda = torch.cuda.is_available()
@@ -210,7 +229,9 @@ class Window:
             profiler = self._take()
             if profiler is None:  # dropped while another thread was waited for
                 return
-            with _environ("TEARDOWN_CUPTI", "1", when=not self._plans):
+            if self._plans and own_function_modes():
+                self._give_up(OWN_MODES)
+            with _detaching(when=not self._plans):
                 profiler.stop()
             path = self._folder / f"{self._name}.pt.trace.json"
             partial = path.with_suffix(".part")  # the trace is written whole or not at all
@@ -225,7 +246,7 @@ class Window:
                 self._facts.write(ProblemFact(kind=ProblemKind.TRACE_LOST, detail=str(problem)))
             del profiler  # freeing what it recorded takes a while
         self._log.end_row(RowKind.WINDOW)
-        self._cooling = True
+        self._cooling = _COOLING
         self._gap = 0
 
     def _take(self) -> Any:
@@ -306,8 +327,9 @@ class Window:
                 if profiler is not None:  # not while another thread was waited for
                     self._end_step()
                     profiler.profiler.acc_events = False  # what is not kept is not read either
-                    profiler.stop()
-            self._cooling = True
+                    with _detaching():
+                        profiler.stop()
+            self._cooling = _COOLING
 
     def abandon(self) -> None:
         """The program ends inside the window: what was recorded is kept."""

@@ -356,6 +356,22 @@ class WroteOutsideFact(Fact):
     action: WriteAction
 
 
+class OverheadFact(Fact):
+    """What the observer found itself to cost, where it keeps to a budget."""
+
+    fact = "overhead"
+    budget: float
+    """The share of the program's time it may take."""
+    clocked_steps: int
+    unclocked_steps: int
+    clocked_ns: float
+    """What a clocked step takes longer than an unclocked one."""
+    measured_pairs: int
+    """Of blocks that tells; too few, and the number of hooks does."""
+    unclocked_ns: float
+    """What an unclocked one takes longer than a bare one, by the number of its hooks."""
+
+
 class ProblemFact(Fact, Problem):
     fact = "problem"
 

@@ -54,6 +54,9 @@ class ProbeOptions:
     python: bool = False
     """The parent wants to sample this process's Python code."""
     nvtx: bool = False
+    overhead: float | None = None
+    """The share of the program's time that observing may take: then most steps' phases are not
+    clocked where that costs too much. None: every step's are."""
     clocks: bool = True
     """False: observe only until fixes have found the models; the program times itself."""
     fixes: tuple[str, ...] = ()

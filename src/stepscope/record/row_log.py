@@ -45,6 +45,12 @@ STEP_PHASES: Final = ("data_wait", "h2d", "forward", "backward", "optimizer", "o
 
 FLAG_PROFILED: Final = 1  # flag: kernel-level recording was on during the row
 FLAG_STACKS: Final = 2  # flag: … and it carried stacks
+FLAG_UNCLOCKED: Final = 4
+"""Flag: the phase clocks were off in a part of the row. Of it are known its end, losses, samples,
+waits for data, checkpoints, starts of epochs, compilation and recording; the rest is NaN."""
+FLAG_OCCASION: Final = 8
+"""Flag: the clocks were on for a reason (the first steps, an evaluation, after being off), not by
+chance: the row does not stand for those that were not clocked."""
 
 ROW_COLUMNS: Final = (
     "end_ns",
@@ -66,8 +72,12 @@ ROW_COLUMNS: Final = (
     "device_other_ns",
 )
 
-SITE_COLUMNS: Final = ("count", "total_ns", "bytes")
-"""Counters per site (a source line doing one kind of thing); row i belongs to fact `site` i."""
+FIRST_SITE_COLUMNS: Final = ("count", "total_ns", "bytes")
+"""Those that every version has written."""
+
+SITE_COLUMNS: Final = (*FIRST_SITE_COLUMNS, "sampled_count", "sampled_ns", "sampled_bytes")
+"""Counters per site (a source line doing one kind of thing); row i belongs to fact `site` i. What
+was seen in rows clocked by chance is counted apart: it stands for the unclocked ones too."""
 
 CLOCK_COLUMNS: Final = ("count", "total_ns")
 """Counters of the data clock; row i belongs to fact `clock` with that pid and slot."""
@@ -94,7 +104,17 @@ SAMPLE_COLUMNS: Final = (
 FIRST_SAMPLE_COLUMNS: Final = SAMPLE_COLUMNS[:-1]
 """Columns that every version has written."""
 
+CLOCKED_COLUMNS: Final = (
+    *(f"{name}_ns" for name in ("other", "h2d", "forward", "backward", "optimizer", "wait")),
+    "inputs",
+    "forwards",
+)
+"""What only rows in which the clocks were on tell; NaN in the others."""
+
 MAY_BE_UNKNOWN: Final = frozenset(
-    ("loss", *(name for name in ROW_COLUMNS if name.startswith("device_")), *SAMPLE_COLUMNS[1:])
+    (
+        *("loss", *(name for name in ROW_COLUMNS if name.startswith("device_"))),
+        *(*CLOCKED_COLUMNS, *SAMPLE_COLUMNS[1:]),
+    )
 )
 """Columns in which NaN is not damage."""

@@ -166,9 +166,12 @@ def calibration_of_run(
 
 def _from_steps(steps: Steps, window: Bools, bare: Bools, outside: float) -> Calibration:
     factors, uncertainty, means, slowed = {}, {}, {}, {}
+    bare_means, clocked = steps.host_means(bare), bare & steps.clocked
+    if not clocked.any():
+        clocked = steps.clocked & ~steps.in_window
     for phase in STEP_PHASES:
-        without, within = steps.host[phase][bare], steps.host[phase][window]
-        usual, recorded = float(without.mean()), float(within.mean())
+        without, within = steps.host[phase][clocked], steps.host[phase][window]
+        usual, recorded = bare_means[phase], float(within.mean())
         means[phase], slowed[phase] = usual / 1e6, recorded / 1e6
         factors[phase] = usual / recorded if recorded > 0 else 1.0
         uncertainty[phase] = float(np.hypot(_relative_error(without), _relative_error(within)))
@@ -180,7 +183,7 @@ def _from_steps(steps: Steps, window: Bools, bare: Bools, outside: float) -> Cal
         factors["h2d"] = usual / recorded if recorded > 0 else 1.0
         factors = {phase: min(1.0, factor) for phase, factor in factors.items()}
         after = int(np.flatnonzero(steps.in_window)[-1]) + 1
-        if after + _FREE <= len(steps):
+        if after + _FREE <= len(steps) and steps.clocked[after : after + _FREE].all():
             times = {phase: steps.host[phase][after : after + _FREE] for phase in _COMPUTED}
             free = {phase: float(np.median(own)) / 1e6 for phase, own in times.items()}
     done = np.sort(steps.done()[bare])

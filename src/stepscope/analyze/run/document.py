@@ -88,6 +88,19 @@ class RunSteps(Struct, frozen=True):
     spikes: list[StepOutlier]
     spike_count: int
     drift: float | None
+    clocked_steps: int | None = None
+    """Measured steps whose phases were clocked; the others' are estimated. None: all, as earlier
+    versions had it."""
+
+
+class Overhead(Struct, frozen=True):
+    """What observing cost, by its own account."""
+
+    budget: float  # the share of the program's time it may take
+    share: float | None  # … and took of the steps; None without any
+    clocked_us: float  # what a clocked step takes longer than an unclocked one
+    unclocked_us: float  # what that one takes longer than a bare one
+    measured: int  # comparisons behind `clocked_us`; with few it is expected, not measured
 
 
 class CategoryPlace(Record):
@@ -266,6 +279,7 @@ class RunSummary(Struct, frozen=True):
     host_code: HostCode | None
     fixes: list[FixReport]
     problems: list[str]
+    overhead: Overhead | None = None
     findings: list[Finding] = []
     minor: list[Finding] = []
     healthy: list[Finding] = []

@@ -18,7 +18,7 @@ from stepscope.record.facts import (
     WorkersFact,
 )
 from stepscope.record.kinds import HostWait
-from stepscope.record.row_log import SITE_COLUMNS
+from stepscope.record.row_log import FIRST_SITE_COLUMNS
 from stepscope.store.table import read_table
 
 _HELPER_PROCESSES = ("resource_tracker", "forkserver", "compile_worker", "__main__.py")
@@ -34,14 +34,18 @@ class Site:
     nbytes: int
 
 
-def read_sites(folder: Path, facts: Facts) -> dict[int, Site]:
-    """Sites by id."""
-    table = read_table(folder / "sites.npy", SITE_COLUMNS)
+def read_sites(folder: Path, facts: Facts, weight: float = 1.0) -> dict[int, Site]:
+    """Sites by id. `weight`: how many steps a sampled one stands for, itself included."""
+    table = read_table(folder / "sites.npy", FIRST_SITE_COLUMNS)
     sites = {}
     for fact in facts.all(SiteFact):
         known = 0 <= fact.id < len(table)
-        count, total_ns, nbytes = table[fact.id].tolist() if known else (0, 0, 0)
-        sites[fact.id] = Site(fact, int(count), total_ns / 1e6, int(nbytes))
+        count, total_ns, nbytes, *sampled = table[fact.id].tolist() if known else (0, 0, 0)
+        if sampled:
+            count += weight * sampled[0]
+            total_ns += weight * sampled[1]
+            nbytes += weight * sampled[2]
+        sites[fact.id] = Site(fact, round(count), total_ns / 1e6, round(nbytes))
     return sites
 
 

@@ -3,6 +3,11 @@
 A host that only launches ends its steps early; what the device then still has to do grows from
 step to step and shows where the host waits for it, at the latest after the last one. Waits are
 charged to the phase that was waited for.
+
+Where clocking every step would have cost too much, most have an end, a wait for data and a loss
+alone. What they waited for is known; the rest of their time is divided as in the steps that were
+clocked by chance. The others, clocked for a reason, stand for themselves, and so does each clocked
+step that took unusually long: a rare delay is not multiplied.
 """
 
 from collections import Counter
@@ -13,7 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from stepscope.probe.step_rule import step_ends
-from stepscope.record.row_log import FLAG_PROFILED, STEP_PHASES, RowKind
+from stepscope.record.row_log import (
+    FLAG_OCCASION,
+    FLAG_PROFILED,
+    FLAG_UNCLOCKED,
+    STEP_PHASES,
+    RowKind,
+)
 from stepscope.stats.series import Bools, Floats
 
 _BELIEVED = 0.5  # of how far the device was behind at the end, by its own times
@@ -48,6 +59,7 @@ def _host_lead(duration: Floats, device: Floats, waited: Bools, behind: float) -
     return lead
 
 
+_UNUSUAL = 3.0  # times the median step
 Rows = npt.NDArray[Any]  # structured: the columns of a table
 
 HOST_PHASES = ("data_wait", "h2d", "forward", "backward", "optimizer", "wait", "other")
@@ -61,11 +73,13 @@ class Steps:
 
     duration: Floats
     end: Floats
-    host: dict[str, Floats]
+    host: dict[str, Floats]  # NaN, but for waits for data, where not clocked
     device: dict[str, Floats]  # NaN where not measured
     samples: Floats
     loss: Floats  # NaN where nothing scalar was backpropagated
     in_window: Bools
+    clocked: Bools  # its phases are known
+    sampled: Bools  # it was clocked by chance, and stands for those that were not
     inferred: bool
     what: str  # "training", "inference" or "batches"
     account: dict[str, float]  # nanoseconds outside steps, by category
@@ -82,6 +96,52 @@ class Steps:
     def mean(self, use: Bools) -> float:
         """How long one of these steps took: wall time over steps, until the device was done."""
         return (float(self.duration[use].sum()) + self.fell_behind(use)) / int(use.sum())
+
+    def host_means(self, use: Bools) -> dict[str, float]:
+        """How long each phase took the host in one of these steps: what all of them took, over
+        their number."""
+        count = int(use.sum())
+        sums = {name: float(self.host[name][use & self.clocked].sum()) for name in HOST_PHASES}
+        left = use & ~self.clocked
+        if left.any():
+            sums["data_wait"] += float(self.host["data_wait"][left].sum())
+            for name, guessed in self._divided(use, left).items():
+                sums[name] += guessed
+        return {name: total / count for name, total in sums.items()}
+
+    def _divided(self, use: Bools, left: Bools) -> dict[str, float]:
+        """The time of steps that were not clocked, waits for data left out, by phase: as in the
+        clocked ones that stand for them. Steps that took unusually long are divided as sampled ones
+        of that kind; where there is none, what they took too long is `other`."""
+        beside = self.duration - self.host["data_wait"]
+        sampled = next(
+            like for like in (use & self.sampled, use & self.clocked, self.clocked) if like.any()
+        )
+        usual = beside <= _UNUSUAL * float(np.median(beside[use]))
+        shares = self._shares(sampled & usual, beside)
+        long = float(beside[left & ~usual].sum())
+        sums = {name: share * float(beside[left & usual].sum()) for name, share in shares.items()}
+        if (sampled & ~usual).any():
+            shares = self._shares(sampled & ~usual, beside)
+        else:
+            expected = int((left & ~usual).sum()) * float(np.median(beside[use]))
+            sums["other"] += long - expected
+            long = expected
+        return {name: sums[name] + share * long for name, share in shares.items()}
+
+    def _shares(self, steps: Bools, beside: Floats) -> dict[str, float]:
+        """Of the time beside waits for data, by phase; they add up to 1."""
+        names = [name for name in HOST_PHASES if name != "data_wait"]
+        whole = float(beside[steps].sum())
+        if whole <= 0:
+            return {name: float(name == "other") for name in names}
+        return {name: float(self.host[name][steps].sum()) / whole for name in names}
+
+    @property
+    def weight(self) -> float:
+        """How many steps a sampled one stands for, itself included."""
+        sampled = int(self.sampled.sum())
+        return 1.0 + int((~self.clocked).sum()) / sampled if sampled else 1.0
 
     def fell_behind(self, use: Bools) -> float:
         """By how much more the device was behind the host after these steps than before them."""
@@ -154,6 +214,8 @@ def _group_rows(rows: Rows, duration: Floats, ends: Bools, what: str, inferred: 
     step_of: Any = np.cumsum(ends) - ends  # the step a row belongs to; `count` after the last
     inside: Bools = step_of < count
     host = {name: rows[f"{name}_ns"].astype(float) for name in HOST_PHASES}
+    flags = rows["flags"].astype(int)
+    unclocked = (flags & FLAG_UNCLOCKED) > 0
     ledger = _Ledger(duration)
     carved = {p: ledger.book(category, rows[f"{p}_ns"]) for p, category in _CARVED.items()}
 
@@ -165,7 +227,9 @@ def _group_rows(rows: Rows, duration: Floats, ends: Bools, what: str, inferred: 
         starting = np.zeros(len(rows))
     else:
         starting = ledger.book("epoch_start", rows["epoch_start_ns"])
-    if _in_most_steps(evaluation & inside, step_of, count):
+    clocked = ~_steps_with(unclocked & inside, step_of, count)
+    seen = clocked | _steps_with(evaluation & inside, step_of, count)
+    if _in_most_steps(evaluation & inside, step_of, int(seen.sum())):
         evaluation = np.zeros_like(evaluation)
     _book_setup(ledger, host)
     evaluation |= epoch & np.append(evaluation[1:], False)  # a validation loader's iterator
@@ -174,7 +238,8 @@ def _group_rows(rows: Rows, duration: Floats, ends: Bools, what: str, inferred: 
     ledger.book("evaluation", np.where(after, rows["lead_ns"], 0.0))
     starting[evaluation] = 0.0
     starting += ledger.book("epoch_start", np.where(epoch & ~evaluation, ledger.left, 0.0))
-    idle = (rows["forwards"] == 0) & (rows["backwards"] == 0) & (rows["batches"] == 0)
+    computes = (rows["forwards"] > 0) | (rows["backwards"] > 0) | (rows["batches"] > 0)
+    idle = ~computes
     ledger.book("checkpoint", np.where((kind == RowKind.SAVE) & idle, ledger.left, 0.0))
     follows = (kind == RowKind.END) & np.append(False, ends[:-1])
     behind = np.where(follows & idle, np.minimum(rows["wait_ns"], ledger.left), 0.0)
@@ -188,8 +253,11 @@ def _group_rows(rows: Rows, duration: Floats, ends: Bools, what: str, inferred: 
     kept = ledger.left > 0
     length = total(ledger.left)
     per_step = {name: total(np.where(kept, values, 0.0)) for name, values in host.items()}
-    named = np.sum([values for name, values in per_step.items() if name != "other"], axis=0)
+    named = np.nansum([values for name, values in per_step.items() if name != "other"], axis=0)
     per_step["other"] = np.maximum(length - named, 0.0)
+    for name in HOST_PHASES:
+        if name != "data_wait":
+            per_step[name][~clocked] = np.nan
     return Steps(
         duration=np.maximum(length, named),
         end=rows["end_ns"][ends].astype(float),
@@ -197,7 +265,7 @@ def _group_rows(rows: Rows, duration: Floats, ends: Bools, what: str, inferred: 
         device={p: total(np.where(kept, rows[f"device_{p}_ns"], 0.0)) for p in DEVICE_PHASES},
         samples=_samples(rows, step_of, inside & ~evaluation, count),
         loss=_losses(rows, step_of, inside, count),
-        in_window=total((rows["flags"].astype(int) & FLAG_PROFILED).astype(float)) > 0,
+        in_window=_steps_with((flags & FLAG_PROFILED > 0) & inside, step_of, count),
         inferred=inferred,
         what=what,
         account=ledger.account,
@@ -205,7 +273,16 @@ def _group_rows(rows: Rows, duration: Floats, ends: Bools, what: str, inferred: 
         behind=float(behind.sum()),
         epoch_start=total(starting),
         compiling=total(carved["compile"]),
+        clocked=clocked,
+        sampled=clocked & ~_steps_with((flags & FLAG_OCCASION > 0) & inside, step_of, count),
     )
+
+
+def _steps_with(mask: Bools, step_of: Any, count: int) -> Bools:
+    """The steps that have such a row."""
+    found = np.zeros(count, bool)
+    found[step_of[mask]] = True
+    return found
 
 
 def _book_setup(ledger: _Ledger, host: dict[str, Floats]) -> None:
@@ -228,8 +305,11 @@ def _samples(rows: Rows, step_of: Any, use: Bools, count: int) -> Floats:
     delivered = np.bincount(step_of[use], rows["samples"][use], minlength=count)
     if delivered.any():
         return delivered.astype(float)
-    received = np.zeros(count)
-    np.maximum.at(received, step_of[use], rows["inputs"][use].astype(float))
+    inputs, received = rows["inputs"].astype(float), np.zeros(count)
+    unknown = _steps_with(use & np.isnan(inputs), step_of, count)
+    np.maximum.at(received, step_of[use], np.nan_to_num(inputs[use]))
+    if unknown.any() and not unknown.all():
+        received[unknown] = float(received[~unknown].mean())
     return received
 
 
@@ -259,6 +339,8 @@ def _no_steps(account: dict[str, float] | None = None) -> Steps:
         in_window=np.zeros(0, bool),
         inferred=False,
         what="nothing",
+        clocked=np.zeros(0, bool),
+        sampled=np.zeros(0, bool),
         account=account or {},
         by_optimizer={},
     )
@@ -269,7 +351,7 @@ _COMPUTED = ("h2d", "forward", "backward", "optimizer")
 
 def mean_host_phases(steps: Steps, use: Bools) -> dict[str, float]:
     """Mean host time per phase in ms, waits for the device apart."""
-    means = {name: float(steps.host[name][use].mean()) / 1e6 for name in HOST_PHASES}
+    means = {name: mean / 1e6 for name, mean in steps.host_means(use).items()}
     means["wait"] += steps.fell_behind(use) / int(use.sum()) / 1e6
     return means
 

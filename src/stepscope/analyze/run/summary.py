@@ -15,6 +15,7 @@ from stepscope.analyze.run.document import (
     ObservedRun,
     OptimizerSteps,
     OutOfMemory,
+    Overhead,
     ProgramConfig,
     RunSteps,
     RunSummary,
@@ -39,6 +40,7 @@ from stepscope.record.facts import (
     Facts,
     FailedAllocationFact,
     OptimizerFact,
+    OverheadFact,
     ProblemFact,
     ProcessFact,
     ProgramError,
@@ -75,7 +77,7 @@ def _summarize(records: RunRecords) -> RunSummary:
     use = (np.arange(len(steps)) >= first) & ~steps.in_window
     if not use.any():
         use = np.ones(len(steps), bool)
-    where = sites.read_sites(folder, facts)
+    where = sites.read_sites(folder, facts, steps.weight)
     hot, syncs = sites.hot_sites(where), sites.sync_sites(where)
     loaders = sites.loader_sites(facts, where)
     measured = _steps(steps, use, first, facts)
@@ -92,6 +94,7 @@ def _summarize(records: RunRecords) -> RunSummary:
         phases_seen_by=seen_by,
         phases_host_ms=host_ms,
         phases_device_ms=device_ms,
+        overhead=_overhead(steps, facts),
         host=totals.host_totals(samples, steps, use),
         memory=totals.memory_totals(facts, samples, totals.memory_owners(folder)),
         loaders=loaders,
@@ -182,6 +185,7 @@ def _steps(steps: Steps, use: Bools, first: int, facts: Facts) -> RunSteps:
         warmup_steps=first,
         window_steps=int(steps.in_window.sum()),
         measured_steps=int(use.sum()) if known else 0,
+        clocked_steps=int((use & steps.clocked).sum()) if known else 0,
         by_optimizer=[
             OptimizerSteps(names.get(who, "in backward"), count)
             for who, count in sorted(steps.by_optimizer.items())
@@ -201,6 +205,23 @@ def outlier_steps(steps: Steps, use: Bools) -> list[StepOutlier]:
         for jump in find_spikes(steps.done()[use] / 1e6)
         if not steps.in_window[max(0, (step := int(at[jump.index])) - _DISTURBED) : step].any()
     ]
+
+
+def _overhead(steps: Steps, facts: Facts) -> Overhead | None:
+    """What observing took of the steps, by its own account; None where it was not to keep one."""
+    found = facts.last(OverheadFact)
+    if found is None:
+        return None
+    count = found.clocked_steps + found.unclocked_steps
+    spent_ns = found.clocked_steps * found.clocked_ns + count * found.unclocked_ns
+    whole_ns = float(steps.duration.sum())
+    return Overhead(
+        budget=found.budget,
+        share=spent_ns / whole_ns if whole_ns else None,
+        clocked_us=found.clocked_ns / 1e3,
+        unclocked_us=found.unclocked_ns / 1e3,
+        measured=found.measured_pairs,
+    )
 
 
 _PhaseTimes = dict[str, float]

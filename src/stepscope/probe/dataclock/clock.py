@@ -142,6 +142,7 @@ class _LineTracer:
 _ALL_OF_FIRST = 64  # fetches timed one by one
 _SHORT_NS = 1_000_000  # from then on, of fetches shorter than this,
 _SKIPPED = 7  # that many follow each timed one
+_FOR_EVER = 1 << 62
 _MARK = "_stepscope_source"  # on torch's private fetcher objects only
 _installed: "DataClock | None" = None
 
@@ -201,6 +202,10 @@ class DataClock:
         self.alive = False
         self._stop_tracing()
         self.watch.stack = None
+
+    def pause(self, on: bool) -> None:
+        """Fetches to come are left alone, or no longer."""
+        self.skip = _FOR_EVER if on else 0
 
     def begin(self, fetcher: Any) -> "list[int] | None":
         """A fetch begins; returns its stack of slots, None if it is not to be timed."""

@@ -72,6 +72,8 @@ def patch_compile(core: Core, patches: Patches) -> None:
         compiler_in_use()
         if core.log.off:
             return original(model, **kwargs)
+        if core.clocks is not None:
+            core.clocks.occasion()
         roots = core.roots
         if roots is not None and roots.searching:
             roots.unwatch()  # an OptimizedModule keeps the __call__ it finds
@@ -147,16 +149,16 @@ def _observed(core: Core, model: Any, compiled: Any) -> Any:
     def step(*args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return compiled(*args, **kwargs)
-        fired = point.fired
+        ended = point.ended
         point.before(optimizer)
         result = compiled(*args, **kwargs)
-        if point.fired == fired:
-            point.after(optimizer)
+        if point.ended == ended:
+            point.stepped(optimizer)
         return result
 
     @functools.wraps(compiled)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling():
+        if is_compiling() or core.log.unclocked:
             return compiled(*args, **kwargs)
         return timed_call(compiled, args, kwargs, root=False)
 

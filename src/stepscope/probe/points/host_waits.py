@@ -65,7 +65,7 @@ def patch_waits(core: Core, patches: Patches) -> None:
 
 def _waits(core: Core, wait: HostWait, call: Any, args: Any, kwargs: Any) -> Any:
     """A call in which the host waits for the device; the observer's own are not counted."""
-    if core.log.observing:
+    if core.log.observing or core.log.unclocked:
         return call(*args, **kwargs)
     return call_in_phase(core, WAIT, core.wait_site(wait), call, args, kwargs)
 
@@ -125,7 +125,7 @@ def _moving(core: Core, original: Any, what: str) -> Any:
 
     @functools.wraps(original)
     def move(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if log.off or (core.compiles and is_compiling()):
+        if log.off or log.unclocked or (core.compiles and is_compiling()):
             return original(self, *args, **kwargs)
         with torch._C.DisableTorchFunction():
             on_device = self.is_cuda

@@ -9,11 +9,11 @@ from time import monotonic_ns
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import torch
+from torch import _C, Tensor
 
 from stepscope.probe.core import Core, drop_caller_frame
 from stepscope.probe.patches import Patches
-from stepscope.probe.row_log import DATA_WAIT, EPOCH_START, LEAVE
+from stepscope.probe.row_log import DATA_WAIT, EPOCH_START, LEAVE, SAMPLES
 from stepscope.probe.unseen import unseen_by_program
 from stepscope.record.facts import BatchFact, LoaderFact, SiteKind, WorkersFact
 from stepscope.record.row_log import RowKind
@@ -88,6 +88,7 @@ def patch_loaders(core: Core, patches: Patches) -> None:
     sizes: dict[int, int | None] = {}  # id of an iterator → its loader's batch size
     axes: dict[int, int] = {}  # id of an iterator → the axis that counts samples
     largest = [0]  # bytes of the largest batch told of
+    watched = _C._len_torch_function_stack
     fresh: set[int] = set()  # iterators with workers that have not delivered yet
 
     @functools.wraps(original_init)
@@ -105,11 +106,18 @@ def patch_loaders(core: Core, patches: Patches) -> None:
 
     @functools.wraps(original_iter)
     def make_iter(self: Any) -> Any:
+        known = numbers.get(self)
+        if not core.evaluations.feeds_steps_only(known):
+            core.evaluation_begins()
         begun = log.enter(EPOCH_START)
         if not begun:
             return original_iter(self)
         try:
-            iterator = original_iter(self)
+            if log.unclocked and self.num_workers and core.clocks is not None:
+                with core.clocks.workers_start():
+                    iterator = original_iter(self)
+            else:
+                iterator = original_iter(self)
         except BaseException as error:
             drop_caller_frame(error)
             raise
@@ -121,6 +129,7 @@ def patch_loaders(core: Core, patches: Patches) -> None:
                 numbers[self] = next(counter)
                 with unseen_by_program():
                     core.facts.write(_arguments(self, numbers[self], made_at.get(self)))
+            core.evaluations.loads(numbers[self])
             workers = [worker.pid for worker in getattr(iterator, "_workers", ())]
             if workers:
                 core.facts.write(WorkersFact(loader=numbers[self], pids=workers))
@@ -132,13 +141,28 @@ def patch_loaders(core: Core, patches: Patches) -> None:
             core.guard(problem)
         return iterator
 
+    def samples_of(batch: Any, axis: int) -> int:
+        """In the usual case without asking much of torch."""
+        if type(batch) in (list, tuple) and batch and not watched():
+            first, last = batch[0], batch[-1]
+            if type(first) is Tensor and type(last) is Tensor:
+                try:
+                    count = first.size(axis)
+                    if last.size(axis) == count:
+                        return int(count)
+                except IndexError:  # of fewer dimensions
+                    pass
+        with _C.DisableTorchFunction():  # unseen by the program's modes
+            return batch_size(batch, axis)
+
     @functools.wraps(original_next)
     def wait(self: Any) -> Any:
         if log.off or get_ident() != log.thread:
             return original_next(self)
         key = id(self)
+        axis = axes.get(key)
         begun = monotonic_ns()
-        append(EPOCH_START if key in fresh else DATA_WAIT)
+        append(EPOCH_START if axis is None and key in fresh else DATA_WAIT)
         append(begun)
         try:
             batch = original_next(self)
@@ -150,18 +174,20 @@ def patch_loaders(core: Core, patches: Patches) -> None:
             append(LEAVE)
             append(now)
         try:
-            if key in fresh:
+            if axis is None:
                 fresh.discard(key)
-            if core.find_lines:
-                sites.add(sites.locate(_DATA_WAIT), now - begun)
-            axis = axes.get(key)
-            with torch._C.DisableTorchFunction():  # shapes are asked unseen by the program's modes
-                if axis is None:
+                with _C.DisableTorchFunction():  # shapes are asked unseen by the program's modes
                     axis = axes[key] = batch_axis(batch, sizes.get(key))
                     if (size := batch_bytes(batch)) > largest[0]:
                         largest[0] = size
                         core.facts.write(BatchFact(bytes=size))
-                log.samples += batch_size(batch, axis)
+            if log.unclocked:
+                append(SAMPLES)
+                append(samples_of(batch, axis))
+                return batch
+            if core.find_lines:
+                sites.add(sites.locate(_DATA_WAIT), now - begun)
+            log.samples += samples_of(batch, axis)
             log.batches += 1
             if not core.stepping:
                 core.delivered()

@@ -17,10 +17,11 @@ from weakref import ref
 import torch
 from torch.compiler import is_compiling
 
-from stepscope.probe.core import NEVER, Core, drop_caller_frame
+from stepscope.probe.core import Core, drop_caller_frame
 from stepscope.probe.patches import Patches
 from stepscope.probe.points.loader import batch_size
 from stepscope.probe.row_log import FORWARD, LEAVE, LEAVE_TAIL
+from stepscope.probe.step_rule import NEVER
 from stepscope.probe.unseen import unseen_by_program
 from stepscope.record.facts import RootFact, SiteKind
 
@@ -190,12 +191,26 @@ _compiles = False  # whether torch.compile or torch.export is in use
 
 
 def patch_root_models(core: Core, patches: Patches) -> None:
+    """Patch the calls of roots, for the clocks' and fixes' sake only."""
     global _roots
     _roots = core.roots = RootModels(core, patches)
     if torch.nn.Module.__call__ is _original:
         patches.set(torch.nn.Module, "__call__", _searching_call)
     _roots.search()
     core.on_step.append(_roots.step_ended)
+
+
+def patch_evaluation(core: Core, patches: Patches) -> None:
+    """Patch `eval` of modules: it foretells calls that are no part of steps."""
+    original = torch.nn.Module.eval
+
+    @functools.wraps(original)
+    def eval_(self: Any) -> Any:
+        if not compiling():
+            core.evaluation_begins()
+        return original(self)
+
+    patches.set(torch.nn.Module, "eval", eval_)
 
 
 @functools.wraps(_original)
@@ -242,9 +257,10 @@ def show_dynamo_the_original(nn_module: Any) -> None:
 
 
 def bypassed() -> bool:
-    """Whether calls go through untimed: inside a root, and layers computed anew in backward. Apart,
-    so that what is put on a user's class refers to nothing here but functions by name."""
-    if _roots is None:
+    """Whether calls go through untimed: inside a root, layers computed anew in backward, and while
+    the clocks are off. Apart, so that what is put on a user's class refers to nothing here but
+    functions by name."""
+    if _roots is None or _roots.core.log.unclocked:
         return True
     return get_ident() in _roots.inside or _roots.core.runs_backward()
 

@@ -9,32 +9,61 @@ from typing import Any
 from weakref import ref
 
 import torch
+from torch import _C, Tensor
+from torch._C import _autograd
 from torch.compiler import is_compiling
 from torch.optim import Optimizer
 from torch.optim import optimizer as optimizer_hooks
 
 from stepscope.probe.core import Core, call_in_phase, drop_caller_frame, note_site
+from stepscope.probe.device_clock import read_item
 from stepscope.probe.patches import Patches
-from stepscope.probe.row_log import BACKWARD, LEAVE, OPTIMIZER
+from stepscope.probe.row_log import BACKWARD, LEAVE, LOSS, OPTIMIZER, STEPPED
 from stepscope.probe.unseen import is_plain, read_unseen, unseen_by_program
 from stepscope.record.facts import SiteKind
 
-_BACKWARD_SITE, _OPTIMIZER_SITE = SiteKind.BACKWARD, SiteKind.OPTIMIZER
 
-
-def patch_backward(core: Core, patches: Patches) -> None:
-    """Patch `torch.autograd.backward`, which `Tensor.backward` calls, `grad`, and loss scaling."""
+def patch_backward(core: Core, patches: Patches, clocks: Patches) -> None:
+    """Patch `torch.autograd.backward`, which `Tensor.backward` calls, and loss scaling; `grad` for
+    the clocks' sake only."""
     log, device = core.log, core.device
     append = log.events.append
     original_backward = torch.autograd.backward
     original_grad = torch.autograd.grad
     original_scale = torch.amp.GradScaler.scale
     unscaled: list[Any] = [None, None]  # a scaled loss and what it was before
+    profiled, dispatched = _autograd._profiler_enabled, _C._len_torch_dispatch_stack
+    watched = _C._len_torch_function_stack
+
+    def note_unclocked(tensors: Any) -> None:
+        """Before a backward while most clocks are off: note its loss, touching as little as can be
+        where nothing of the program's would see it."""
+        loss = tensors[0] if type(tensors) in (list, tuple) and len(tensors) == 1 else tensors
+        if unscaled[0] is not None:
+            loss = unscaled[1] if loss is unscaled[0] else loss
+            unscaled[0] = unscaled[1] = None
+        found: list[Any] = [None]
+        if type(loss) is Tensor and not (watched() or dispatched() or profiled()):
+            found[0] = loss_of(loss)
+        elif is_plain(loss):
+            with _C.DisableTorchFunction():
+                read_unseen(loss, lambda seen: found.__setitem__(0, loss_of(seen)))
+        append(LOSS)
+        append(found[0])
+
+    def loss_of(loss: Any) -> Any:
+        """What is to be kept of a scalar: on the CPU its value."""
+        if loss.numel() != 1:
+            return None
+        if loss.is_cpu:
+            return read_item(loss)
+        return (loss.detach(), loss._version) if loss.is_cuda and not device.capturing else None
 
     def prepare(tensors: Any) -> None:
         """Before a backward: note its loss; search for roots where no forward was seen."""
         log.backwards += 1
-        if not log.forwards and core.roots is not None and not core.runs_backward():
+        unseen = not log.forwards and log.is_whole  # else before the clocks went on, perhaps
+        if unseen and core.roots is not None and not core.runs_backward():
             core.roots.search()
         loss = tensors[0] if isinstance(tensors, list | tuple) and len(tensors) == 1 else tensors
         if is_plain(loss):
@@ -51,6 +80,17 @@ def patch_backward(core: Core, patches: Patches) -> None:
             original_backward(tensors, *args, **kwargs)
             return
         thread = get_ident()
+        if log.unclocked and thread == log.thread:
+            try:
+                note_unclocked(tensors)
+            except Exception as problem:
+                core.guard(problem)
+            try:
+                original_backward(tensors, *args, **kwargs)
+            except BaseException as error:
+                drop_caller_frame(error)
+                raise
+            return
         if log.off or (thread != log.thread and not log.claim(BACKWARD)):
             core.in_backward.append(thread)  # by it fixes know calls of layers computed anew
             try:
@@ -83,7 +123,7 @@ def patch_backward(core: Core, patches: Patches) -> None:
             append(now)
         try:
             if core.find_lines:
-                note_site(core, _BACKWARD_SITE, now - begun)
+                note_site(core, SiteKind.BACKWARD, now - begun)
             if thread not in core.in_backward:
                 core.backward_ended()
         except Exception as problem:
@@ -91,12 +131,12 @@ def patch_backward(core: Core, patches: Patches) -> None:
 
     @functools.wraps(original_grad)
     def grad(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling():
+        if log.unclocked or is_compiling():
             return original_grad(*args, **kwargs)
         thread = get_ident()
         core.in_backward.append(thread)
         try:
-            found = call_in_phase(core, BACKWARD, _BACKWARD_SITE, original_grad, args, kwargs)
+            found = call_in_phase(core, BACKWARD, SiteKind.BACKWARD, original_grad, args, kwargs)
         except BaseException as error:
             drop_caller_frame(error)
             raise
@@ -123,8 +163,12 @@ def patch_backward(core: Core, patches: Patches) -> None:
         unscaled[:] = scaled, loss.detach()
 
     patches.set(torch.autograd, "backward", backward)
-    patches.set(torch.autograd, "grad", grad)
+    clocks.set(torch.autograd, "grad", grad)
     patches.set(torch.amp.GradScaler, "scale", scale)
+
+
+_DUE, _ROOM, _FIRED = range(3)
+"""When, and at how many events, steps are to be counted next; how many ended."""
 
 
 class OptimizerPoint:
@@ -135,19 +179,108 @@ class OptimizerPoint:
         self._numbers: dict[int, tuple[Any, int]] = {}
         self._open: list[int] = []  # when steps under way began
         self._in_backward: set[int] = set()  # threads that stepped inside their backward
-        self._handles: list[Any] = []
+        self._handles: list[Any] = []  # after a step; before one, where that matters
+        self._begun_unclocked = False  # a step under way, before which no hook ran
+        self._unclocked = [0, 0, 0]  # since the clocks went off: see _DUE, _ROOM, _FIRED
         self.fired = 0
+        self.nested = False
+        """Whether an optimizer was ever seen to step inside the step of another."""
 
     def attach(self) -> None:
         """Register the hooks that torch calls around the steps of every optimizer."""
-        self._handles = [
-            optimizer_hooks.register_optimizer_step_pre_hook(self.before),
-            optimizer_hooks.register_optimizer_step_post_hook(self.after),
-        ]
+        self._handles = [optimizer_hooks.register_optimizer_step_post_hook(self.after)]
+        self._watch_begin()
 
     def detach(self) -> None:
         for handle in self._handles:
             handle.remove()
+        self._handles.clear()
+
+    def clock(self, on: bool, between_steps: bool) -> None:
+        """Have both hooks, or but one after a step. torch may be calling that one just now, so it
+        is exchanged where it stands."""
+        handle, *before = self._handles
+        hooks = optimizer_hooks._global_optimizer_post_hooks
+        if on:
+            self.fired += self._unclocked[_FIRED]
+            self._unclocked[_FIRED] = 0
+            hooks[handle.id] = self.after
+            self._begun_unclocked = not between_steps and _steps_under_way() > 0
+            if not self._begun_unclocked:  # else torch may be calling the hooks before the step
+                self._watch_begin()
+            return
+        for one in before:
+            one.remove()
+        del self._handles[1:]
+        self._unclocked[:] = [0, 0, 0]
+        hooks[handle.id] = self._hook()
+
+    def _watch_begin(self) -> None:
+        if len(self._handles) == 1:
+            before = optimizer_hooks.register_optimizer_step_pre_hook(self.before)
+            self._handles.append(before)
+
+    def _hook(self) -> Any:
+        """What is called after a step while most clocks are off. It touches few objects: amid the
+        program's work none of them is in the processor's caches."""
+        log, state, thread, compiles = self._core.log, self._unclocked, -1, self._core.compiles
+        events, append = log.events, log.events.append
+        latest = code = 0
+
+        def stepped(optimizer: Any, *_: Any) -> None:
+            nonlocal latest, code, thread
+            if id(optimizer) != latest or get_ident() != thread or (compiles and is_compiling()):
+                code = self._code(optimizer)
+                if not code:
+                    return
+                latest, thread = id(optimizer), get_ident()
+            now = monotonic_ns()
+            append(code)
+            append(now)
+            state[_FIRED] += 1
+            if now >= state[_DUE] or len(events) >= state[_ROOM]:
+                self._count(now)
+
+        return stepped
+
+    def stepped(self, optimizer: Any) -> None:
+        """A step has ended that torch calls no hooks after."""
+        if self._core.log.unclocked:
+            if code := self._code(optimizer):
+                self.ends_unclocked(code)
+        else:
+            self.after(optimizer)
+
+    def ends_unclocked(self, code: int) -> None:
+        """A step has ended by something else than torch's hook, while most clocks are off."""
+        now = monotonic_ns()
+        self._core.log.events += (code, now)
+        self._unclocked[_FIRED] += 1
+        self._count(now)
+
+    def _count(self, now: int) -> None:
+        core = self._core
+        try:
+            if core.clocks is not None:
+                self._unclocked[:_FIRED] = core.clocks.unclocked_step_ended(now)
+        except Exception as problem:  # StopProgram is none
+            core.guard(problem)
+
+    def _code(self, optimizer: Any) -> int:
+        """The event that a step of an optimizer is while most clocks are off; 0: none."""
+        core = self._core
+        if core.log.off or (core.compiles and is_compiling()):
+            return 0
+        if get_ident() != core.log.thread and not core.log.claim(OPTIMIZER):
+            if _steps_under_way() == 1:
+                core.optimizer_stepped_elsewhere(self.number(optimizer))
+            return 0
+        return STEPPED + self.number(optimizer)
+
+    @property
+    def ended(self) -> int:
+        """How many steps have ended, clocked or not."""
+        return self.fired + self._unclocked[_FIRED]
 
     def number(self, optimizer: Any) -> int:
         """An optimizer's number in order of its first step."""
@@ -161,7 +294,7 @@ class OptimizerPoint:
     def before(self, optimizer: Any, *_: Any) -> None:
         core = self._core
         log = core.log
-        if (core.compiles and is_compiling()) or log.off or core.runs_backward():
+        if (core.compiles and is_compiling()) or log.off or log.unclocked or core.runs_backward():
             return
         try:
             if get_ident() != log.thread and not log.claim(OPTIMIZER):
@@ -178,6 +311,13 @@ class OptimizerPoint:
         except Exception as problem:
             core.guard(problem)
 
+    def skipped(self, optimizer: Any) -> None:
+        """A step that was asked for is left out, and ends a step all the same."""
+        if self._core.log.unclocked:
+            self.ends_unclocked(STEPPED + self.number(optimizer))
+        else:
+            self._core.optimizer_stepped(self.number(optimizer))
+
     def after(self, optimizer: Any, *_: Any) -> None:
         """A step has ended; only the outermost of nested ones is an event."""
         core = self._core
@@ -192,6 +332,12 @@ class OptimizerPoint:
                 if _steps_under_way() == 1:
                     core.optimizer_stepped_elsewhere(self.number(optimizer))
                 return
+            if self._begun_unclocked:
+                self._begun_unclocked = False
+                self._watch_begin()
+                self.fired += 1
+                core.optimizer_stepped(self.number(optimizer))
+                return
             if not self._open:
                 return
             begun = self._open.pop()
@@ -199,9 +345,10 @@ class OptimizerPoint:
             core.log.events.append(LEAVE)
             core.log.events.append(now)
             if self._open:
+                self.nested = True
                 return
             if core.find_lines:
-                core.sites.add(core.sites.locate(_OPTIMIZER_SITE), now - begun)
+                core.sites.add(core.sites.locate(SiteKind.OPTIMIZER), now - begun)
             self.fired += 1
             core.optimizer_stepped(self.number(optimizer))  # StopProgram is not an Exception
         except Exception as problem:
@@ -214,8 +361,9 @@ class OptimizerPoint:
         return stepped
 
 
-def patch_optimizers(core: Core, patches: Patches) -> None:
-    """Register the global hooks; patch creation, zero_grad and GradScaler's step."""
+def patch_optimizers(core: Core, patches: Patches, clocks: Patches) -> None:
+    """Register the global hooks; patch creation and GradScaler's step; for the clocks' sake only,
+    zero_grad and clipping."""
     point = core.optimizer_point = OptimizerPoint(core)
     original_init = Optimizer.__init__
     original_step = torch.amp.GradScaler.step
@@ -236,29 +384,29 @@ def patch_optimizers(core: Core, patches: Patches) -> None:
 
     @functools.wraps(original_step)
     def scaler_step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        fired = point.fired
+        ended = point.ended
         try:
             result = original_step(self, optimizer, *args, **kwargs)
         except BaseException as error:
             drop_caller_frame(error)
             raise
-        left_out = point.fired == fired and get_ident() == core.log.thread
+        left_out = point.ended == ended and get_ident() == core.log.thread
         if left_out and not core.log.off and not core.runs_backward():
             core.skipped_updates += 1
             try:
-                core.optimizer_stepped(point.number(optimizer))
+                point.skipped(optimizer)
             except Exception as problem:
                 core.guard(problem)
         return result
 
     for name in ("clip_grad_norm_", "clip_grad_value_"):
         clip = _timed(core, getattr(torch.nn.utils, name))
-        patches.set(torch.nn.utils, name, clip)
-        patches.set(torch.nn.utils.clip_grad, name, clip)
+        clocks.set(torch.nn.utils, name, clip)
+        clocks.set(torch.nn.utils.clip_grad, name, clip)
     point.attach()
     core.on_end.append(point.detach)
     patches.set(Optimizer, "__init__", init)
-    patches.set(Optimizer, "zero_grad", _timed(core, Optimizer.zero_grad))
+    clocks.set(Optimizer, "zero_grad", _timed(core, Optimizer.zero_grad))
     patches.set(torch.amp.GradScaler, "step", scaler_step)
 
 
@@ -271,7 +419,7 @@ def _timed(core: Core, original: Any) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
         if core.compiles and is_compiling():
             return original(*args, **kwargs)
-        if log.off or get_ident() != log.thread or core.in_backward:
+        if log.off or log.unclocked or get_ident() != log.thread or core.in_backward:
             return original(*args, **kwargs)
         append(OPTIMIZER)
         append(monotonic_ns())

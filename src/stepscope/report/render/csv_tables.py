@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from stepscope.bench.results import BenchResult, LoaderPoint, PointSummary, Speedup
 from stepscope.report.story.blocks import Cell, Column, Story, Table
 from stepscope.report.text import exact_cell, safe
 from stepscope.results.load import LoadedResult
@@ -32,6 +33,7 @@ def _steps_table(subject: LoadedResult) -> Table | None:
         (Column.numeric("samples"), value_in(steps.samples)),
         (Column.numeric("loss"), value_in(steps.loss)),
         (Column("recorded"), lambda at: bool(steps.in_window[at])),
+        (Column("clocked"), lambda at: bool(steps.clocked[at])),
         (Column("warm-up"), lambda at: at < tables.warmup),
     )
 
@@ -144,3 +146,27 @@ def report_tables(subjects: Sequence[LoadedResult], story: Story) -> dict[str, T
             if table is not None:
                 found[f"{start}{table.id}"] = replace(table, id=f"{start}{table.id}")
     return {block.id: block for block in story.blocks if isinstance(block, Table)} | found
+
+
+_LAST = ("not_applied", "notes", "key")
+_LEFT_OUT = frozenset({"settings", "parameters", "speedup", *_LAST})
+_SPEEDUP = Speedup.__struct_fields__
+
+
+def bench_csv(bench: BenchResult) -> str:
+    """A benchmark as one line per point. Missing values are empty; fixes are joined by spaces."""
+    kind = LoaderPoint if bench.loader else PointSummary
+    names = [name for name in kind.__struct_fields__ if name not in _LEFT_OUT]
+    columns = (*names, *(f"speedup_{name}" for name in _SPEEDUP), *_LAST)
+    rows = tuple(_row(point, names) for point in bench.points)
+    return csv_text(Table("points", tuple(map(Column, columns)), rows))
+
+
+def _row(point: PointSummary, names: list[str]) -> tuple[Cell, ...]:
+    cells: list[Cell] = [
+        " ".join(point.fixes) if name == "fixes" else getattr(point, name) for name in names
+    ]
+    gain = point.speedup
+    cells += [None if gain is None else getattr(gain, name) for name in _SPEEDUP]
+    refused = "; ".join(f"{one.name}: {one.why}" for one in point.not_applied)
+    return (*cells, refused, "; ".join(point.notes), point.key)

@@ -21,11 +21,20 @@ from stepscope.report.story.blocks import (
     Tone,
     Weight,
 )
-from stepscope.report.story.guard import WALL_TEXTS
 from stepscope.report.story.phrases import joined
 
 Document = dict[str, Any]
 _GIB = 1 << 30
+
+WALL_TEXTS = {
+    Wall.NAMESPACES: "write only to their own folders (mount namespace)",
+    Wall.LANDLOCK: "write only to their own folders (Landlock)",
+    Wall.NONE: "not guarded by the kernel: tune and batch ask for --unguarded",
+}
+UNGUARDED = (
+    "unguarded: trials are stopped before Python writes outside their folder; programs they start,"
+    " native code, sockets and FIFOs are not"
+)
 
 
 def machine_story(document: Document) -> Story:

@@ -118,14 +118,14 @@ class Result:
     def steps(self) -> dict[str, npt.NDArray[Any]]:
         """Arrays with one entry per step of a run; empty for results without steps.
 
-        `duration_ms` until the device was done, `samples`, `loss`, `in_window`, and `<phase>_ms`
-        as the host saw it.
+        `duration_ms` until the device was done, `samples`, `loss`, `in_window`, `clocked`, and
+        `<phase>_ms` as the host saw it: NaN, but for `data_wait_ms`, where not clocked.
         """
         tables = self.subject.tables
         if tables is None or tables.steps is None:
             return {}
         steps = tables.steps
-        names = ("samples", "loss", "in_window")
+        names = ("samples", "loss", "in_window", "clocked")
         whole = {
             "duration_ms": steps.done() / 1e6,
             **{name: getattr(steps, name) for name in names},

@@ -58,6 +58,7 @@ from stepscope.report.story.trace.story import (
 from stepscope.results.load import LoadedResult, Run, RunTables
 
 Document = dict[str, Any]
+_NEARLY_ALL = 0.9
 _LOG_FROM = 20.0  # times the median: a first step that long hides all others on a plain axis
 
 
@@ -65,7 +66,7 @@ def _step(document: Document, tables: RunTables | None) -> Section:
     """`tables` None: they cannot be read."""
     if not document["steps"]["count"]:
         return Section("step", "The step", (Missing("No steps seen.", NO_STEPS),))
-    blocks: list[Block] = [_phases_chart(document)]
+    blocks = _phases(document)
     if document["phases_seen_by"] == "device":
         blocks.append(Paragraph("GPU-bound: phase times are the device's."))
     if tables is not None and tables.steps is not None:
@@ -74,7 +75,7 @@ def _step(document: Document, tables: RunTables | None) -> Section:
     return Section("step", "The step", tuple(blocks), Weight.LEAD)
 
 
-def _phases_chart(document: Document) -> Chart:
+def _phases(document: Document) -> list[Block]:
     """The mean step as a bar; below it what host and device each saw, where both are known."""
     word = step_noun(document)
     rows = {word: document["phases_ms"]}
@@ -89,7 +90,11 @@ def _phases_chart(document: Document) -> Chart:
         times = [float(row.get(phase) or 0.0) for row in rows.values()]
         if any(times):
             series.append(Series(label, list(rows), times, role=PHASE_ROLES[phase]))
-    return Chart.stacked("phases", f"Where a {word}'s time goes", series, "ms")
+    chart = Chart.stacked("phases", f"Where a {word}'s time goes", series, "ms")
+    measured, clocked = document["steps"]["measured_steps"], document["steps"].get("clocked_steps")
+    if clocked is None or clocked >= _NEARLY_ALL * measured:
+        return [chart]
+    return [chart, Paragraph(f"Phases from {clocked:,} of {measured:,} {word}s.", tone=Tone.QUIET)]
 
 
 def _times(document: Document, tables: RunTables) -> list[Block]:
@@ -264,7 +269,7 @@ def run_screen(subject: LoadedResult) -> Story:
     found, steps = document.get("findings"), document["steps"]["count"]
     top: list[Block] = [Paragraph(f"note: {one}", tone=Tone.WARN) for one in document["problems"]]
     top += [one for one in summary.summary_blocks(document) if steps or not isinstance(one, Facts)]
-    lead: list[Block] = [_phases_chart(document)] if steps else []
+    lead = _phases(document) if steps else []
     if steps and found == []:
         steady = not busy_machine(document) and abs(document["steps"]["drift"] or 0.0) <= DRIFTING
         again = "" if steady else " Times were not steady: measure again on a quiet machine."
