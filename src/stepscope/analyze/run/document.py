@@ -235,6 +235,16 @@ class FixReport(Struct, frozen=True):
     broke: dict[str, Any] | None
 
 
+class FixAnswer(Struct, frozen=True):
+    """What a fix said of the program's own objects as they trained."""
+
+    name: str
+    refused: dict[str, Any] | None = None
+    """The record of why it would not apply (`record.fix`); None: nothing speaks against it."""
+    text: str | None = None
+    """The sentence of that."""
+
+
 class RunSummary(Struct, frozen=True):
     """Everything a run folder tells. None where something was not seen or not recorded."""
 
@@ -264,6 +274,7 @@ class RunSummary(Struct, frozen=True):
     host_code: HostCode | None
     fixes: list[FixReport]
     problems: list[str]
+    fix_checks: list[FixAnswer] = []  # empty where fixes were not asked
     findings: list[Finding] = []
     minor: list[Finding] = []
     healthy: list[Finding] = []

@@ -19,7 +19,7 @@ from stepscope.report.story.blocks import (
     Tone,
     Weight,
 )
-from stepscope.report.story.findings import suggested_fixes
+from stepscope.report.story.findings import fixes_to_run, suggested_fixes
 from stepscope.report.story.phrases import (
     NO_BOTTLENECK,
     NO_STEPS,
@@ -99,7 +99,7 @@ def run_summary(document: Document) -> Section:
     if not document["steps"]["count"]:
         blocks.append(Missing("No steps seen.", NO_STEPS))
     if names := suggested_fixes(document):
-        command = rerun_command(document, fix_options(names))
+        command = rerun_command(document, fix_options(fixes_to_run(document, names)))
         blocks += [Paragraph("Apply all compatible fixes:"), Code(command, "sh")]
     return Section("summary", "At a glance", tuple(blocks), Weight.LEAD)
 
