@@ -103,11 +103,12 @@ class FixChecks:
         scaler = core.scaler() if core.scaler is not None else None
         models = [LiveModel(inside_wrapper(one), inputs) for one, inputs in config.called]
         optimizers = config.optimizers
-        known = [*(one.module for one in models), *optimizers, *([loader] if loader else [])]
-        self._seen = [ref(one) for one in known]
+        known = [*(one.module for one in models), *optimizers, loader]
+        self._seen = [ref(one) for one in known if one is not None]
+        fed = loader is not None and feeding is not None  # asked so, since loaders have a length
         return LiveProgram(
             models=tuple(models),
-            loader=LiveLoader(loader, feeding.largest_bytes) if loader and feeding else None,
+            loader=LiveLoader(loader, feeding.largest_bytes) if fed and feeding else None,
             optimizers=tuple(optimizers),
             autocast=config.autocast is not None,
             scaler=scaler is not None and bool(scaler.is_enabled()),

@@ -125,7 +125,7 @@ class Amp(Fix):
         return _DTYPES["fp16" if value == "fp16" else "bf16"]
 
     def check(self, live: LiveProgram) -> NotApplied | None:
-        if live.autocast or any(_runs_under_autocast(one.module) for one in live.models):
+        if live.autocast:
             return NotApplied(OWN_AUTOCAST)
         if live.scaler:
             return NotApplied(OWN_GRAD_SCALER)
@@ -250,6 +250,8 @@ def _refused(module: Any, value: str) -> NotApplied | None:
     dtypes = {p.dtype for p in module.parameters() if p.is_floating_point()}
     halves = dtypes & {torch.float16, torch.bfloat16}
     recurrent = any(isinstance(part, torch.nn.RNNBase) for part in module.modules())
+    if _runs_under_autocast(module):
+        return NotApplied(OWN_AUTOCAST)
     if halves:
         dtype = str(halves.pop()).removeprefix("torch.")
         return NotApplied(HALF_ALREADY, object=name, value=dtype)

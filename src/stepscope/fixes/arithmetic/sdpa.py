@@ -310,7 +310,8 @@ def _weights_used(owner: Any, name: str) -> NotApplied | None:
     tree = source_tree(code.co_filename) if code is not None and is_user_code(code) else None
     if code is None or tree is None:
         return None
-    calls = [call for call in tree.calls.values() if _calls(call, name)]
+    lines = {line for _, _, line in code.co_lines()}
+    calls = [one for one in tree.calls.values() if _calls(one, name) and one.lineno in lines]
     asking = [call for call in calls if not _drops_itself(call)]
     if not calls or any(drops_second(call, tree) for call in asking):
         return None
