@@ -17,7 +17,7 @@ from stepscope.diagnose.findings import with_findings
 from stepscope.fixes.registry import fix_named
 from stepscope.hardware.machine import Machine
 from stepscope.hardware.noise_floors import machine_key
-from stepscope.measure.speed import read_loader_timing, steady_speed
+from stepscope.measure.speed import FEWEST_STEADY, read_loader_timing, steady_speed
 from stepscope.record.errors import StepscopeError
 from stepscope.record.finding import Scope
 from stepscope.record.fix import FixState
@@ -153,7 +153,8 @@ def _effect(
     new = tuple(fix for fix in _applied(run) if fix not in have)
     series = [_steady(records) for records in (before, after)]
     old_ms, new_ms = base.steps.mean_ms, run.steps.mean_ms
-    if not new or not old_ms or not new_ms or base.run.device != run.run.device or not all(series):
+    short = min(map(len, series)) < FEWEST_STEADY
+    if not new or not old_ms or not new_ms or base.run.device != run.run.device or short:
         return None
     samples, now = base.steps.samples_per_step or 0.0, run.steps.samples_per_step or 0.0
     by_samples = bool(samples and now) and abs(now / samples - 1) > _SAME_SAMPLES
