@@ -316,7 +316,7 @@ def test_a_gradient_scaler_that_throws_updates_away(scales, skipped, found):
     findings = findings_of("compute.scaler_collapse", case(show=run))
     assert len(findings) == found
     if found:
-        assert str(findings[0].fix) == "amp=bf16"
+        assert findings[0].fix is None, "amp gives way to a program that scales its losses"
         assert findings[0].share == pytest.approx(skipped / 200)
 
 

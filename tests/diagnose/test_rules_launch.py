@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from cases import Document, case, show, trace
+from cases import Document, case, idle_for_host, show, trace
 from rulings import findings_of, of_recording, only
 
 from stepscope.record.row_log import STEP_PHASES
@@ -18,16 +18,6 @@ LAUNCH = (
     "launch.graph_breaks",
 )
 MS = 1_000_000
-
-
-def idle_for_host(busy_ms: float, kernels: int = 400) -> Document:
-    """A window of 6 steps of 24 ms whose device works so long in each."""
-    busy, wall = int(6 * busy_ms * MS), 144 * MS
-    return trace(
-        breakdown_ns={"compute": busy, "idle": wall - busy, "exposed_copy": 0, "copy": 0},
-        idle_ns={"host": wall - busy, "between_kernels": 0},
-        launch={"kernels": 6 * kernels, "kernels_per_step": [kernels] * 6, "shorter_than_5us": 0.7},
-    )
 
 
 def operators(*rows: tuple[str, int, float]) -> list[Document]:

@@ -187,6 +187,9 @@ def test_without_a_compiler_it_is_told_so(tmp_path, monkeypatch):
 def test_a_gpu_needs_triton_and_a_compiler(monkeypatch):
     from torch.utils import _triton
 
+    monkeypatch.setattr(compiling, "find_spec", lambda name: None)
+    assert compiling.absent_tools("cuda") == compiling.NO_TRITON
+    monkeypatch.setattr(compiling, "find_spec", lambda name: object())
     monkeypatch.setattr(_triton, "has_triton", lambda: False)
     assert compiling.missing_tools("cuda") == compiling.NO_TRITON
     monkeypatch.setattr(_triton, "has_triton", lambda: True)

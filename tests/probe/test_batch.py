@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from stepscope.probe.points.loader import batch_axis, batch_bytes, batch_size
+from stepscope.probe.points.loader import batch_axis, batch_size, leaf_bytes
 
 Pair = namedtuple("Pair", "image label")
 
@@ -94,8 +94,8 @@ def test_a_deep_batch_is_read():
     assert batch_size(batch) == 9
 
 
-def test_what_a_batch_weighs_is_added_up_over_its_leaves():
+def test_what_each_leaf_of_a_batch_weighs():
     batch = {"image": np.zeros((4, 3), np.float32), "more": [np.zeros(4, np.int64), "name", 7]}
-    assert batch_bytes(batch) == 48 + 32
-    assert batch_bytes([t(4, 2)]) == 0
-    assert batch_bytes(None) == 0
+    assert leaf_bytes(batch) == [48, 32]
+    assert leaf_bytes([t(4, 2)]) == [0]
+    assert leaf_bytes(None) == []

@@ -23,7 +23,7 @@ from stepscope.batch.document import batch_result
 from stepscope.batch.program import BatchRequest, search_program
 from stepscope.hardware.ceiling_cache import CEILING_NAMES
 from stepscope.launch.program import Program
-from stepscope.record.finding import Diagnosis
+from stepscope.record.finding import Diagnosis, FixRef, RefusedFix
 from stepscope.report.story.batch import batch_story
 from stepscope.report.story.fixes import FixDescription, fix_story, fixes_story
 from stepscope.report.story.machine import machine_story
@@ -55,6 +55,43 @@ def fixed_run():
         fix("channels_last", "not applicable", reasons=["no convolution in the model"]),
     ]
     given["problems"] = ["other processes used 1.6 of 2 cores during this run"]
+    given["fix_effect"] = fix_effect()
+    return given
+
+
+def fix_effect(**changes):
+    return {
+        "fixes": ["workers=12"], "against": "1115-0530-def",
+        "before_ms": 170.4, "after_ms": 63.1, "by_samples": False,
+        "before_samples_per_s": 188.0, "after_samples_per_s": 507.0,
+        "measured": {"speedup": 2.7, "low": 2.6, "high": 2.8}, "verdict": "faster",
+        "predicted": {"speedup": 2.6, "low": 2.4, "high": 2.8},
+    } | changes  # fmt: skip
+
+
+def next_fix_run():
+    """One with workers, to which another fix is promised, and a third would not apply."""
+    looped = finding(
+        "launch.launch_bound", title="GPU waits for kernel launches", why="Kernels are short.",
+        advice="Launch more work at once.", kind="numeric", refused=(RefusedFix(
+            FixRef("cuda_graph"), {"reason": "recurrent"},
+            "Net: lstm is recurrent and keeps state that a graph cannot restore",
+        ),),
+    )  # fmt: skip
+    pinned = finding(
+        "data.no_pinning", 40.0, now=63.1, title="Batches are copied from pageable memory",
+        fix=FixRef("pin"), advice="Copy batches with `.to(device, non_blocking=True)`.",
+    )  # fmt: skip
+    given = document(pinned, looped, base=ON_GPU)
+    given["fixes"] = [
+        fix("workers", "applied", value=12, kind="exact", where=["DataLoader at train.py:31"])
+    ]
+    given["fix_effect"] = fix_effect(
+        before_ms=31.5,
+        verdict="slower",
+        measured={"speedup": 0.5, "low": 0.4, "high": 0.6},
+        predicted=None,
+    )
     return given
 
 
@@ -153,6 +190,7 @@ STORIES = {
     "run": lambda: run_screen(result(slow_run())),
     "run-all": lambda: story_of_run(result(slow_run())),
     "run-fix": lambda: run_screen(result(fixed_run())),
+    "run-next-fix": lambda: run_screen(result(next_fix_run())),
     "run-healthy": lambda: run_screen(result(document(base=ON_GPU))),
     "run-out-of-memory": lambda: run_screen(result(crashed_run())),
     "trace": lambda: trace_screen(result(trace(), "trace")),

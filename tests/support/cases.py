@@ -221,6 +221,16 @@ def trace(device: str = "cuda", **changes: Any) -> Document:
     return merged(document, changes)
 
 
+def idle_for_host(busy_ms: float, kernels: int = 400) -> Document:
+    """A window of 6 steps of 24 ms whose device works so long in each."""
+    busy, wall = int(6 * busy_ms * 1e6), 144_000_000
+    return trace(
+        breakdown_ns={"compute": busy, "idle": wall - busy, "exposed_copy": 0, "copy": 0},
+        idle_ns={"host": wall - busy, "between_kernels": 0},
+        launch={"kernels": 6 * kernels, "kernels_per_step": [kernels] * 6, "shorter_than_5us": 0.7},
+    )
+
+
 def kernel(name: str, total_ns: int, count: int = 1200, **changes: Any) -> Document:
     """All kernels of one name in the window."""
     return {

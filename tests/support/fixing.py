@@ -7,10 +7,12 @@ from time import monotonic_ns
 from typing import Any
 
 from stepscope.fixes.apply import apply_fixes
+from stepscope.launch.bootstrap import check_fixes
 from stepscope.probe.boot import watch_forks
 from stepscope.probe.observer import Observer
 from stepscope.probe.patches import ImportWatch
-from stepscope.record.fix import FixOutcome, fix_outcomes
+from stepscope.record.facts import FixChecksFact
+from stepscope.record.fix import FixOutcome, NotApplied, fix_outcomes
 from stepscope.record.fix_words import outcome_json
 from stepscope.record.probe_options import ProbeOptions
 from stepscope.store.json_lines import read_facts
@@ -24,6 +26,14 @@ class Fixed:
         options = ProbeOptions(str(folder), monotonic_ns(), window=0, fixes=asked, clocks=clocks)
         self.observer = Observer(options)
 
+    def checks(self) -> dict[str, NotApplied | None]:
+        """What fixes last said of the program, by name."""
+        last = read_facts(self.folder / "facts.jsonl").last(FixChecksFact)
+        return {
+            one.name: None if one.refused is None else NotApplied.from_json(one.refused, one.text)
+            for one in (last.checks if last else ())
+        }
+
     def fixes(self) -> dict[str, dict[str, Any]]:
         """What became of each fix, by name, as `show --json` tells it."""
         return {name: outcome_json(one) for name, one in self.outcomes().items()}
@@ -35,11 +45,14 @@ class Fixed:
 
 
 @contextmanager
-def fixed(folder: Path, *asked: str, clocks: bool = True) -> Iterator[Fixed]:
-    """`with fixed(tmp_path, "pin", "workers=2") as run:` — and out of torch again at the end."""
+def fixed(folder: Path, *asked: str, clocks: bool = True, checks: bool = False) -> Iterator[Fixed]:
+    """`with fixed(tmp_path, "pin", "workers=2") as run:` — and out of torch again at the end.
+    `checks`: fixes are asked whether they would apply."""
     folder.mkdir(parents=True, exist_ok=True)
     run = Fixed(folder, asked, clocks)
     apply_fixes(asked, run.observer.seams)
+    if checks:
+        check_fixes(run.observer)
     watch = ImportWatch(monotonic_ns())
     run.observer.install(watch)
     watch.install()

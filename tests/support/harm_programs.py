@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from itertools import zip_longest
 from pathlib import Path
 
@@ -143,7 +144,10 @@ def first_difference(bare: str, seen: str) -> str:
     texts = bare.splitlines(), seen.splitlines()
     for number, lines in enumerate(zip_longest(*texts), 1):
         if lines[0] != lines[1]:
-            at = max(0, len(os.path.commonprefix([line or "" for line in lines])) - 80)
+            same = takewhile(
+                lambda pair: pair[0] == pair[1], zip(*(one or "" for one in lines), strict=False)
+            )
+            at = max(0, len([*same]) - 80)
             words = ["no such line" if line is None else repr(line[at:][:600]) for line in lines]
             return f"line {number} bare: {words[0]}, observed: {words[1]}"
     return f"the end of the last line, bare: {bare[-9:]!r}, observed: {seen[-9:]!r}"

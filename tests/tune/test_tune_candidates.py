@@ -369,3 +369,19 @@ def test_what_needs_no_compiler_is_tried_first_and_models_without_convolutions_n
 def test_without_a_gpu_no_set_takes_launches_away():
     on_cpu, _ = find_candidates(scout("cpu"))
     assert {len(one.along) for one in on_cpu} == {0, 1}
+
+
+def test_what_the_program_itself_speaks_against_is_not_tried():
+    record = {"reason": "recurrent", "target": "model", "object": "Net", "code": "lstm"}
+    checks = [
+        {"name": "cuda_graph", "refused": record, "text": "Net: lstm is recurrent"},
+        {"name": "compile", "refused": None, "text": None},
+        {"name": "persistent", "refused": {"reason": "has_no_workers"}, "text": "no workers"},
+    ]
+    found, left = find_candidates(scout(fix_checks=checks))
+    why = {one.fix: one.why for one in left}
+    assert why["cuda_graph"] == Rejection("recurrent")
+    assert why["cuda_graph"].text == "Net: lstm is recurrent"
+    assert "compile" in {one.name for one in found}
+    assert "persistent" in {one.name for one in found}, "the workers it lacks are tried with it"
+    assert "cuda_graph" in {one.name for one in find_candidates(scout())[0]}

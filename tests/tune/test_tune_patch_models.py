@@ -33,6 +33,13 @@ def test_a_model_is_compiled_and_rearranged_after_it_is_made(tmp_path):
     assert patch.by_hand == ()
 
 
+def test_the_model_inside_a_wrapper_is_compiled(tmp_path):
+    wrapped = PLAIN.replace('to("cuda")\n', 'to("cuda")\n    model = nn.DataParallel(model)\n')
+    made = project(tmp_path, wrapped)
+    patch = made.patch("compile", compile=at(9, object="Linear"))
+    assert "model = nn.DataParallel(model)\nmodel.module.compile()\n" in made.patched(patch)
+
+
 def test_a_model_of_torch_nn_is_left_to_the_user_since_its_own_method_compiles_nothing(tmp_path):
     made = project(tmp_path, PLAIN)
     patch = made.patch("compile", compile=at(8, object="Linear", of_torch_nn=True))

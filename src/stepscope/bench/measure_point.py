@@ -42,6 +42,7 @@ def environment_with(
         stacks=0,
         clocks=window > 0,
         fixes=tuple(fixes),
+        check_fixes=False,
     )
     return child_environment(options.to_json(), registry.fix_variables(registry.parse_fixes(fixes)))
 

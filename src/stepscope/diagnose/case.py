@@ -12,7 +12,8 @@ from stepscope.analyze.run.records import RunRecords
 from stepscope.analyze.run.totals import free_cores
 from stepscope.analyze.timeline.document import TraceAnalysis
 from stepscope.record.facts import OptimizerMadeFact, SiteFact, Switches
-from stepscope.record.finding import Finding, Place, Predicted, TimelineHint
+from stepscope.record.finding import Finding, FixRef, Place, Predicted, RefusedFix, TimelineHint
+from stepscope.record.fix import FixState
 from stepscope.record.kinds import IdleCause
 from stepscope.record.timeline import Timeline
 
@@ -113,6 +114,34 @@ class Case:
     def recorded_ms(self) -> float:
         """The mean step in the window, slowed by recording; 0 without one."""
         return self.trace.steps.mean_ms if self.trace else 0.0
+
+    def applied(self, fix: FixRef) -> bool:
+        """Whether the run was made with it, and it took effect; no value: with any."""
+        made = [one for one in (self.show.fixes if self.show else ()) if one.name == fix.name]
+        same = (one for one in made if fix.value is None or str(one.value) == fix.value)
+        return any(one.state is FixState.APPLIED for one in same)
+
+    @property
+    def applied_fixes(self) -> tuple[str, ...]:
+        """Names of the fixes the run was made with."""
+        made = self.show.fixes if self.show else ()
+        return tuple(one.name for one in made if one.state is FixState.APPLIED)
+
+    def objection(self, fix: FixRef) -> RefusedFix | None:
+        """Why a fix does not apply to the program, as it said itself; None where it may. What one
+        that is applied says is of its own effect."""
+        said = {one.name: one for one in (self.show.fix_checks if self.show else ())}.get(fix.name)
+        if said is None or said.refused is None or self.applied(FixRef(fix.name)):
+            return None
+        return RefusedFix(fix, said.refused, said.text or "")
+
+    def objections(self, *fixes: FixRef) -> tuple[RefusedFix, ...]:
+        """Those of several."""
+        return tuple(found for one in fixes if (found := self.objection(one)) is not None)
+
+    def may_apply(self, fix: FixRef) -> bool:
+        """Whether it can be promised: nothing speaks against it, and it is not applied already."""
+        return not self.applied(fix) and self.objection(fix) is None
 
     def per_step(self, ns: float | None) -> float:
         """Nanoseconds of the whole window as ms per step."""

@@ -14,6 +14,7 @@ from stepscope.diagnose.key_questions import answer_questions
 from stepscope.diagnose.ranking import is_bottleneck, merged, ranked
 from stepscope.diagnose.rules import all_rules
 from stepscope.diagnose.source_edits import settings_advice, with_edit, with_trainer_settings
+from stepscope.fixes.registry import fix_named
 from stepscope.record.finding import (
     Answer,
     ChangeKind,
@@ -52,7 +53,7 @@ def diagnose(case: Case, rules: Sequence[Rule] | None = None) -> Diagnosis:
     healthy: list[Finding] = []
     for rule in rules:
         try:
-            found = [_checked(one, rule) for one in rule.find(case)]
+            found = [_promised(_checked(one, rule), case) for one in rule.find(case)]
         except Exception as problem:
             problems.append(f"rule {rule.id} failed: {problem!r}")
         else:
@@ -80,6 +81,20 @@ def _checked(finding: Finding, rule: Rule) -> Finding:
         confidence=Confidence(finding.confidence),
         scope=Scope(finding.scope),
         timeline=rule.timeline,
+    )
+
+
+def _promised(finding: Finding, case: Case) -> Finding:
+    """A finding that promises no fix which would not apply, or is applied already."""
+    if finding.fix is None or case.may_apply(finding.fix):
+        return finding
+    argument = fix_named(finding.fix.name).argument
+    return replace(
+        finding,
+        fix=None,
+        predicted=None,
+        refused=finding.refused or case.objections(finding.fix),
+        settings=tuple(one for one in finding.settings if one.name != argument),
     )
 
 

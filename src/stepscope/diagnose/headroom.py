@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from stepscope.diagnose.case import Case, in_ms, in_times
 from stepscope.diagnose.ranking import gain_share
 from stepscope.diagnose.rules.facts import busy_share
-from stepscope.fixes.registry import find_fix, fix_named
+from stepscope.fixes.registry import exclude_each_other
 from stepscope.record.finding import ChangeKind, Finding, Headroom, Scope
 
 _MOST_NAMED = 3
@@ -13,13 +13,14 @@ _MOST_NAMED = 3
 
 def headroom(findings: Sequence[Finding], case: Case) -> Headroom | None:
     """None where nothing was found that a step would gain by. `findings` are ranked."""
-    chosen = compatible(
+    worth = (
         one
         for one in findings
         if one.predicted is not None
         and one.scope is Scope.STEP
         and one.kind is not ChangeKind.SEMANTIC
     )
+    chosen = compatible(worth, case.applied_fixes)
     if not chosen or case.step_ms <= 0:
         return None
     together = _replayed(chosen, case)
@@ -38,17 +39,17 @@ def headroom(findings: Sequence[Finding], case: Case) -> Headroom | None:
     )
 
 
-def compatible(findings: Iterable[Finding]) -> list[Finding]:
-    """Those whose fixes go together, the earlier of two that do not."""
+def compatible(findings: Iterable[Finding], applied: Iterable[str] = ()) -> list[Finding]:
+    """Those whose fixes go together, and with those applied, which they may give another value;
+    the earlier of two that do not."""
     chosen: list[Finding] = []
-    taken: set[str] = set()
+    taken, present = set[str](), {*applied}
     for one in findings:
-        fix = find_fix(one.fix.name) if one.fix is not None else None
-        if fix is not None:
-            bad = {fix.name, *fix.bad_with}
-            if any(other in bad or fix.name in fix_named(other).bad_with for other in taken):
+        if one.fix is not None:
+            name = one.fix.name
+            if name in taken or any(exclude_each_other(name, other) for other in taken | present):
                 continue
-            taken.add(fix.name)
+            taken.add(name)
         chosen.append(one)
     return chosen
 

@@ -161,6 +161,16 @@ class ObservedProgram:
         fixes = [one["fix"] for one in self.findings]
         return any(fix["name"] == name for fix in fixes if fix is not None)
 
+    def objection(self, name: str) -> Rejection | None:
+        """Why a fix would not apply to the program, as it said itself; None where it may."""
+        said = {one["name"]: one for one in self.document.get("fix_checks") or ()}.get(name)
+        refused = None if said is None else said["refused"]
+        return (
+            None
+            if said is None or refused is None
+            else Rejection(refused["reason"], text=said["text"])
+        )
+
     def waits_for(self, what: str) -> bool:
         """Whether it was seen to wait for the device in this way: "synchronize", "item"."""
         return any(one["what"] == what for one in self.document.get("syncs") or ())

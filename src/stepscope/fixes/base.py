@@ -1,8 +1,8 @@
 """The definition of a fix, and its context inside the program."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
@@ -28,8 +28,70 @@ from stepscope.record.trial import Rejection
 if TYPE_CHECKING:
     from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
     from stepscope.probe.points.seams import Seams
+    from stepscope.probe.program_state import InputKind
 
-__all__ = ["Fix", "FixContext", "FixKind", "SourceEdit"]
+__all__ = ["Fix", "FixContext", "FixKind", "LiveProgram", "SourceEdit"]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveModel:
+    """A root model, seen through `nn.DataParallel` with one device."""
+
+    module: Any
+    inputs: "frozenset[InputKind]" = frozenset()
+    """What its first call was given."""
+
+    @property
+    def name(self) -> str:
+        """Its class."""
+        return type(self.module).__qualname__
+
+
+@dataclass(frozen=True, slots=True)
+class LiveLoader:
+    """A DataLoader in use."""
+
+    loader: Any
+    largest_bytes: int = 0
+    """Of the tensors in a batch; 0: not known."""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What it was made with, as far as fixes ask."""
+        loader, same = self.loader, ("dataset", "collate_fn", "num_workers", "worker_init_fn")
+        own = loader.batch_sampler if loader.batch_size is None else None
+        more = ("batch_size", "sampler", "drop_last", "pin_memory", "persistent_workers")
+        found = {name: getattr(loader, name) for name in (*same, *more)}
+        return found if own is None else found | {"batch_sampler": own}
+
+
+@dataclass(frozen=True, slots=True)
+class LiveProgram:
+    """What the probe has seen so far; a fix changes none of it."""
+
+    models: tuple[LiveModel, ...] = ()
+    loader: LiveLoader | None = None
+    """The one that steps get their batches from."""
+    optimizers: tuple[Any, ...] = ()
+    """Those that have stepped."""
+    autocast: bool = False
+    """Whether the program uses it."""
+    scaler: bool = False
+    """Whether it scales losses."""
+    items: tuple[tuple[str, int], ...] = ()
+    """Lines of the loop that read a value off the device by `.item()` and the like."""
+    environment_changed: tuple[str, ...] = ()
+    """Variables the program had changed before it imported torch."""
+
+
+def refused_by_all(answers: Iterable[NotApplied | None]) -> NotApplied | None:
+    """The first refusal where nothing was accepted; None where there was nothing to ask of."""
+    first = None
+    for answer in answers:
+        if answer is None:
+            return None
+        first = first or answer
+    return first
 
 
 class FixContext:
@@ -198,6 +260,12 @@ class Fix:
     def batches_per_update(self, value: str) -> int:
         """How many batches it combines into one update."""
         return 1
+
+    def check(self, live: LiveProgram) -> NotApplied | None:
+        """Why it would not apply to what the program trains with, as far as that shows without
+        trying; None: nothing speaks against it. In the program's process, of its own objects, which
+        stay as they are. What is told here and what `install` refuses by is the same code."""
+        return None
 
     def install(self, value: Any, context: FixContext) -> None:
         """Subscribe to the seams. In the program's process, just after torch was imported, with a

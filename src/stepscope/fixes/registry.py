@@ -71,15 +71,25 @@ def find_fix(name: str) -> Fix | None:
     return None if point is None else _loaded(point)
 
 
-def all_fixes() -> list[Fix]:
-    """All fixes, in order. One of another package that cannot be loaded is left out, and said."""
+def all_fixes(quiet: bool = False) -> list[Fix]:
+    """All fixes, in order. One of another package that cannot be loaded is left out; that is said
+    unless `quiet`."""
     found = {name: fix_named(name) for name in FIX_NAMES}
-    for name, point in _entry_points().items():
+    for name, point in _entry_points(quiet).items():
         try:
             found[name] = _loaded(point)
         except PluginError as problem:
-            _complain(str(problem))
+            if not quiet:
+                _complain(str(problem))
     return [found[name] for name in _ordered_names(found)]
+
+
+def exclude_each_other(one: str, other: str) -> bool:
+    """Whether two different fixes, by name, cannot be had together."""
+    first, second = find_fix(one), find_fix(other)
+    if first is None or second is None or one == other:
+        return False
+    return other in first.bad_with or one in second.bad_with
 
 
 def in_order(fixes: Iterable[str]) -> tuple[str, ...]:
@@ -118,14 +128,14 @@ def _ordered_names(fixes: Mapping[str, Fix]) -> Sequence[str]:
     return [name for name in order if name in fixes]
 
 
-def _entry_points() -> "Mapping[str, EntryPoint]":
+def _entry_points(quiet: bool = False) -> "Mapping[str, EntryPoint]":
     """What other packages name; ours cannot be replaced."""
     found = {}
     for point in entry_points(ENTRY_POINTS):
-        if point.name in _MODULES or point.name in found:
-            _complain(f"{_called(point)}: there is a fix of that name already")
-        else:
+        if point.name not in _MODULES and point.name not in found:
             found[point.name] = point
+        elif not quiet:
+            _complain(f"{_called(point)}: there is a fix of that name already")
     return found
 
 

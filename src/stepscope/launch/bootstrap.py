@@ -1,5 +1,6 @@
 """What runs in the child before the program: the probe and the fixes wait for torch."""
 
+from functools import cache
 from typing import Any
 
 
@@ -7,10 +8,27 @@ def start_probe(options: str) -> None:
     """Called once, before the program's first line. Never raises."""
     from stepscope.probe.boot import boot
 
-    def apply(observer: Any) -> None:
-        if observer.core.options.fixes:
-            from stepscope.fixes.apply import apply_fixes
+    boot(options, _prepare)
 
-            apply_fixes(observer.core.options.fixes, observer.seams)
 
-    boot(options, apply)
+def _prepare(observer: Any) -> None:
+    options = observer.core.options
+    if options.fixes:
+        from stepscope.fixes.apply import apply_fixes
+
+        apply_fixes(options.fixes, observer.seams)
+    if options.check_fixes:
+        check_fixes(observer)
+
+
+def check_fixes(observer: Any) -> None:
+    """Have fixes asked whether they would apply, each time the configuration is read. They are
+    imported the first time."""
+
+    @cache
+    def checks() -> Any:
+        from stepscope.fixes.apply import FixChecks
+
+        return FixChecks(observer)
+
+    observer.core.on_config.append(lambda: checks().ask())

@@ -14,6 +14,7 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import IO, TYPE_CHECKING
 
+from stepscope.launch.bootstrap import check_fixes
 from stepscope.launch.child import Outcome, run_child, watch_child
 from stepscope.launch.fork_server import ForkServer
 from stepscope.launch.live_line import LiveLine
@@ -250,6 +251,7 @@ class InProcessRun:
         self._folder = Path(options.folder)
         self._options = options
         self._observer = observer.Observer(replace(options, steps=None))
+        check_fixes(self._observer)
         self._sampler = MachineSampler(
             os.getpid(), self._folder / "samples.npy", visible_gpu_index(os.environ)
         )

@@ -1,15 +1,29 @@
-"""What sets of fixes should gain together, by replaying the window of the scout run."""
+"""What sets of fixes should gain together, by replaying the window of the scout run; and what the
+fixes of a run brought, against a run without them."""
 
-from collections.abc import Callable
+import heapq
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from stepscope.analyze.run.document import RunSummary
+import msgspec
+
+from stepscope.analyze.run.document import FixEffect, RunSummary, SpeedupRange, from_json
 from stepscope.analyze.run.records import RunRecords
+from stepscope.analyze.run.summary import summarize
 from stepscope.diagnose.case import Case, case_of_run, speedup_range
+from stepscope.diagnose.findings import with_findings
 from stepscope.fixes.registry import fix_named
+from stepscope.hardware.machine import Machine
+from stepscope.hardware.noise_floors import machine_key
+from stepscope.measure.speed import FEWEST_STEADY, read_loader_timing, steady_speed
+from stepscope.record.errors import StepscopeError
 from stepscope.record.finding import Scope
+from stepscope.record.fix import FixState
+from stepscope.record.run import RunRecord
+from stepscope.stats.verdict import compare_processes, verdict_for_interval
+from stepscope.store.folder import RUN_FILE, read_run
 
 Fixes = tuple[str, ...]
 
@@ -89,3 +103,100 @@ def _replayed(case: Case, fixes: Fixes, memory: dict[Fixes, float | None]) -> fl
 def _changes(case: Case, fix: str) -> list[Any] | None:
     name, _, value = fix.partition("=")
     return fix_named(name).predict(value or None, case) if case.model is not None else None
+
+
+_NEWEST: Final = 40  # runs beside it whose run.json is looked at
+_SAME_SAMPLES: Final = 0.01  # of a step, as a share
+
+
+def with_fix_effect(run: RunSummary, records: RunRecords) -> RunSummary:
+    """A run with what its fixes brought; as it is where nothing is there to compare it with."""
+    effect = None
+    if any(one.state is FixState.APPLIED for one in run.fixes) and run.steps.mean_ms:
+        for folder in _comparable(records, run.run.device or "cpu"):
+            try:
+                base = RunRecords(folder)
+                effect = _effect(with_findings(summarize(base), base), base, run, records)
+            except StepscopeError:  # a damaged run
+                continue
+            if effect is not None:
+                break
+    return msgspec.structs.replace(run, fix_effect=effect)
+
+
+def _comparable(records: RunRecords, device: str) -> Iterator[Path]:
+    """Runs beside it that were begun before it, of the same program with the same arguments on the
+    same machine, with fewer fixes; the newest first."""
+    own, here = records.run, records.folder.resolve()
+    beside = ((one / RUN_FILE, one) for one in here.parent.iterdir() if one != here)
+    dated = [(file.stat().st_mtime_ns, one) for file, one in beside if file.is_file()]
+    for _, folder in heapq.nlargest(_NEWEST, dated):
+        try:
+            other = read_run(folder)
+            same = _what_ran(other, device) == _what_ran(own, device)
+        except (StepscopeError, msgspec.ValidationError):
+            continue
+        earlier = (other.run.started or "") <= (own.run.started or "")
+        if same and earlier and other.run.exit_code is not None and {*other.fixes} < {*own.fixes}:
+            yield folder
+
+
+def _what_ran(record: RunRecord, device: str) -> tuple[object, ...]:
+    run, machine = record.run, from_json(record.machine or {}, Machine)
+    return run.program, run.argv, run.torch, run.here, machine_key(machine, device)
+
+
+def _effect(
+    base: RunSummary, before: RunRecords, run: RunSummary, after: RunRecords
+) -> FixEffect | None:
+    """None where the other run is of another device, or too short."""
+    have = _applied(base)
+    new = tuple(fix for fix in _applied(run) if fix not in have)
+    series = [_steady(records) for records in (before, after)]
+    old_ms, new_ms = base.steps.mean_ms, run.steps.mean_ms
+    short = min(map(len, series)) < FEWEST_STEADY
+    if not new or not old_ms or not new_ms or base.run.device != run.run.device or short:
+        return None
+    samples, now = base.steps.samples_per_step or 0.0, run.steps.samples_per_step or 0.0
+    by_samples = bool(samples and now) and abs(now / samples - 1) > _SAME_SAMPLES
+    speedup = old_ms / new_ms * (now / samples if by_samples else 1.0)
+    known = [one.share for one in before.run.noise or () if one.device == run.run.device]
+    told = compare_processes([series[0]], [series[1]], known[0] if known else None)
+    measured = SpeedupRange(
+        speedup, speedup * told.low / told.ratio, speedup * told.high / told.ratio
+    )
+    return FixEffect(
+        fixes=[*new],
+        against=base.run.id or before.folder.name,
+        before_ms=old_ms,
+        after_ms=new_ms,
+        before_samples_per_s=base.steps.samples_per_s,
+        after_samples_per_s=run.steps.samples_per_s,
+        by_samples=by_samples,
+        measured=measured,
+        verdict=verdict_for_interval(measured.low, measured.high, told.floor),
+        predicted=_promised(base, before.folder, new),
+    )
+
+
+def _applied(run: RunSummary) -> list[str]:
+    """Fixes that took effect, as `--fix` takes them."""
+    found = [one for one in run.fixes if one.state is FixState.APPLIED]
+    return [one.name if one.value is None else f"{one.name}={one.value}" for one in found]
+
+
+def _steady(records: RunRecords) -> tuple[float, ...]:
+    steps = records.steps
+    return steady_speed(steps, read_loader_timing(records.rows, records.facts, len(steps))).step_ms
+
+
+def _promised(base: RunSummary, folder: Path, fixes: Fixes) -> SpeedupRange | None:
+    """What a run said of these fixes: by its headroom, by a finding, else by a replay."""
+    could, found = base.headroom, {one.id: one.fix for one in base.findings}
+    together = {str(fix) for name in could.by if (fix := found.get(name))} if could else set()
+    if could is not None and together == {*fixes}:
+        return SpeedupRange(could.speedup, *speedup_range(could.speedup))
+    told = predicted_by_findings(base)
+    one = told.get(fixes[0]) if len(fixes) == 1 else None
+    one = one or window_predictor(base, folder)((), fixes)
+    return None if one is None else SpeedupRange(one.speedup, one.low, one.high)

@@ -225,6 +225,7 @@ class TrialRunner:
             window=_WINDOW if request.window else 0,
             stacks=_STACKS if request.window else 0,
             fixes=request.fixes,
+            check_fixes=request.window,
             seed=request.seed,
             perturb=request.perturb,
             proof=request.proof,

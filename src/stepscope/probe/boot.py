@@ -101,10 +101,12 @@ def _begin(
         from stepscope.probe.observer import Observer
 
         observer = Observer(options)
+        changed = sorted(dict(environ.items() ^ os.environ.items()))
+        observer.core.environment_changed = changed
         if prepare is not None:
             prepare(observer)
         observer.install(watch)
-        if changed := sorted(dict(environ.items() ^ os.environ.items())):
+        if changed:
             from stepscope.record.facts import EnvironFact
 
             observer.core.facts.write(EnvironFact(changed_before_torch=changed))

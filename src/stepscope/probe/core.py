@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import get_ident
 from time import monotonic_ns
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
 
 from stepscope.probe.device_clock import DeviceClock
@@ -45,6 +45,14 @@ class StopProgram(SystemExit):
         super().__init__(0)
 
 
+class FeedingLoader(NamedTuple):
+    """A loader in use, and its batches."""
+
+    loader: ref[Any]
+    largest_bytes: int
+    """Of the tensors in one."""
+
+
 class Core:
     """The state of observing one process."""
 
@@ -65,18 +73,25 @@ class Core:
         """Called after a step; each says from which step on it wants to be called again."""
         self.find_lines = True
         """Whether the lines that begin a step's phases are looked up in this step."""
-        self.on_root: list[Callable[[Any], None]] = []
+        self.on_root: list[Callable[[Any, Any], None]] = []
+        """Called with a root model that has returned, and its arguments."""
         self.on_first_call: list[Callable[[Any], None]] = []
         """Called with a root model before its first call."""
         self.around_root: list[Callable[..., Any]] = []
         """Called around every call of a root model, as `handler(call, module, …)`."""
         self.fixing = False  # whether any fix wants to know of root models
         self.on_optimizer: list[Callable[[Any, int], None]] = []
+        self.on_config: list[Callable[[], None]] = []
+        """Called whenever the configuration has been read."""
         self.on_end: list[Callable[[], None]] = []
         self.roots: Any = None
         self.optimizer_point: Any = None
         self.scaler: ref[Any] | None = None
         """The loss scaler the program uses, if any."""
+        self.feeding: FeedingLoader | None = None
+        """The loader that steps get their batches from, as last seen."""
+        self.environment_changed: list[str] = []
+        """Variables the program had changed before it imported torch."""
         self.param_ids: set[int] = set()
         self.optimizers = 0
         self.skipped_updates = 0

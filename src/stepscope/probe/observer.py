@@ -113,8 +113,8 @@ class Observer:
         self._seam_patches = Patches()
         self.seams = Seams(self.core, self._seam_patches)
         self._clock = DataClock(Path(options.folder))
-        self._config = ConfigReader(self.core)
-        self._memory = MemoryReader(self.core, self._config)
+        self.config = ConfigReader(self.core)
+        self._memory = MemoryReader(self.core, self.config)
         self._history: MemoryHistory | None = None
         if options.memory:
             from stepscope.probe import memory_history
@@ -301,7 +301,7 @@ class Observer:
         if elsewhere := core.steps_elsewhere:
             core.facts.write(ProblemFact(kind=ProblemKind.OTHER_THREADS, count=elsewhere))
         self._memory.write()
-        self._config.write()
+        self.config.write()
         if self._history is not None:
             self._history.stop()
             if self._history.problem:

@@ -3,6 +3,7 @@ at a few steps and at the end.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
@@ -11,8 +12,10 @@ from weakref import ref
 import torch
 from torch.nn import Module  # its own functions are asked: the program's may count their calls
 from torch.nn.modules.conv import _ConvNd
+from torch.utils._pytree import tree_leaves
 
 from stepscope.probe.core import Core
+from stepscope.probe.row_log import OBSERVER
 from stepscope.probe.step_rule import NEVER
 from stepscope.record.facts import (
     ConfigFact,
@@ -38,7 +41,8 @@ class ConfigReader:
         self._core = core
         self._roots: list[_RootModel] = []
         self._optimizers: list[ref[Any]] = []
-        self._autocast: str | None = None
+        self.autocast: str | None = None
+        """The dtype of the program's own."""
         self._scales: list[float] = []
         self._looks: tuple[int, ...] = _CONFIG_STEPS
         self._scale_at = 0
@@ -46,15 +50,16 @@ class ConfigReader:
         core.on_optimizer.append(self._optimizer)
         core.on_step.append(self._step)
 
-    def _root(self, module: Any) -> None:
+    def _root(self, module: Any, given: Any) -> None:
         """Called as the root returns, still under the program's own autocast."""
         if not any(root.module() is module for root in self._roots):
             gone = [root for root in self._roots[_SHOWN:] if root.module() is None]
             self._roots = [root for root in self._roots if root not in gone]
-            self._roots.append(_RootModel(ref(module), describe_model(module)))
+            described = describe_model(module)
+            self._roots.append(_RootModel(ref(module), described, _kinds_of_inputs(given)))
         for kind in ("cuda", "cpu"):
             if torch.is_autocast_enabled(kind):
-                self._autocast = str(torch.get_autocast_dtype(kind)).removeprefix("torch.")
+                self.autocast = str(torch.get_autocast_dtype(kind)).removeprefix("torch.")
 
     def _optimizer(self, optimizer: Any, number: int) -> None:
         self._optimizers = [known for known in self._optimizers if known() is not None]
@@ -92,6 +97,12 @@ class ConfigReader:
         return [module for root in self._roots if (module := root.module()) is not None]
 
     @property
+    def called(self) -> "list[tuple[Any, frozenset[InputKind]]]":
+        """The same with what their first call was given."""
+        found = [(root.module(), root.inputs) for root in self._roots]
+        return [(module, inputs) for module, inputs in found if module is not None]
+
+    @property
     def optimizers(self) -> list[Any]:
         """The optimizers seen stepping and still alive."""
         return [optimizer for known in self._optimizers if (optimizer := known()) is not None]
@@ -106,7 +117,7 @@ class ConfigReader:
         cudnn = torch.backends.cudnn
         fact = ConfigFact(
             models=[root.last for root in self._roots[:_SHOWN]],
-            autocast=self._autocast,
+            autocast=self.autocast,
             switches=Switches(
                 tf32_matmul=torch.get_float32_matmul_precision(),
                 tf32_cudnn=cudnn.allow_tf32,
@@ -124,6 +135,20 @@ class ConfigReader:
             size, backend = distributed.get_world_size(), distributed.get_backend()
             fact.distributed = Distributed(world_size=size, backend=backend)
         self._core.facts.write(fact)
+        self._tell()
+
+    def _tell(self) -> None:
+        """In the observer's own time; what fails there costs nothing else."""
+        begun = self._core.log.enter(OBSERVER) if self._core.on_config else 0
+        for read in self._core.on_config:
+            with suppress(Exception):
+                read()
+        if begun:
+            self._core.log.leave()
+
+
+InputKind = tuple[type, torch.device | None, torch.layout | None]
+"""A class of arguments; of tensors also where they were and how they were laid out."""
 
 
 @dataclass(slots=True)
@@ -132,6 +157,17 @@ class _RootModel:
 
     module: ref[Any]
     last: ModelConfig
+    inputs: frozenset[InputKind]
+    """Of its first call."""
+
+
+def _kinds_of_inputs(given: Any) -> frozenset[InputKind]:
+    return frozenset(
+        (type(leaf), leaf.device, leaf.layout)
+        if isinstance(leaf, torch.Tensor)
+        else (type(leaf), None, None)
+        for leaf in tree_leaves(given)
+    )
 
 
 def describe_model(module: Any) -> ModelConfig:

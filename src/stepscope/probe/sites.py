@@ -84,6 +84,12 @@ class Sites:
         if nbytes:
             cells[at + 2] += nbytes
 
+    def lines(self, kind: SiteKind, wait: HostWait) -> tuple[tuple[str, int], ...]:
+        """Files and numbers of the lines that wait so."""
+        keys = ((what, (file, line)) for what, file, line in self._lines)
+        waits = ((what, at) for what, at in keys if isinstance(what, WaitSite))
+        return tuple(at for what, at in waits if what.kind is kind and what.wait is wait)
+
     def close(self) -> None:
         self._cells = memoryview(b"").cast("d")
         self._table.close(len(self._lines))

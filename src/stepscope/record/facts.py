@@ -221,6 +221,23 @@ class ConfigFact(Fact):
     distributed: Distributed | None = None
 
 
+class FixCheck(Record):
+    """What a fix says of the program's objects before anything is tried."""
+
+    name: str
+    refused: dict[str, Any] | None = None
+    """The `NotApplied` record of why it would not apply; None: nothing speaks against it."""
+    text: str | None = None
+    """Its sentence."""
+
+
+class FixChecksFact(Fact):
+    """What all fixes say; the last one written holds."""
+
+    fact = "fix_checks"
+    checks: list[FixCheck]
+
+
 class CompileFact(Fact):
     """A call of torch.compile; arguments it was not given are absent."""
 

@@ -98,6 +98,16 @@ class FixRef(Struct, frozen=True):
         return self.name if self.value is None else f"{self.name}={self.value}"
 
 
+class RefusedFix(Struct, frozen=True):
+    """A fix that would remove a cause, and why it does not apply to this program."""
+
+    fix: FixRef
+    record: dict[str, Any]
+    """The `NotApplied` of `record.fix`."""
+    text: str
+    """Its sentence."""
+
+
 class SettingOwner(StrEnum):
     """What takes a setting as an argument."""
 
@@ -152,6 +162,8 @@ class Finding(Struct, frozen=True, kw_only=True):
     """None if removing it changes no step time, or the change cannot be predicted."""
     fix: FixRef | None = None
     """None where nothing can be done at run time."""
+    refused: tuple[RefusedFix, ...] = ()
+    """Fixes that would remove it but for something in the program."""
     settings: tuple[Setting, ...] = ()
     """Arguments whose new values remove it."""
     effort: Effort = Effort.FEW_LINES

@@ -61,6 +61,8 @@ class ProbeOptions:
     """False: observe only until fixes have found the models; the program times itself."""
     fixes: tuple[str, ...] = ()
     """Fixes to apply, as the user wrote them: "pin", "workers=4"."""
+    check_fixes: bool = True
+    """Ask all fixes whether they would apply, once the first steps are over."""
     seed: int | None = None
     """Seeds torch, numpy and random: 0 keeps the seeds the program sets; None: untouched."""
     perturb: str | None = None

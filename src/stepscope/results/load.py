@@ -160,11 +160,12 @@ class Run(LoadedResult):
         from stepscope.analyze.run.records import WINDOW_CACHE
         from stepscope.analyze.run.summary import summarize
         from stepscope.diagnose.findings import with_findings
+        from stepscope.measure.prediction import with_fix_effect
 
         if "document" in self.__dict__:
             return decode(self.document, RunSummary)
         records = self.records
-        found = with_findings(summarize(records), records)
+        found = with_fix_effect(with_findings(summarize(records), records), records)
         if not records.windows_are_kept:
             with suppress(OSError):  # a folder that is not ours is still read
                 write_whole(records.folder / WINDOW_CACHE, msgspec.json.encode(records.windows))

@@ -30,6 +30,7 @@ from stepscope.record.finding import Answer, Finding, Headroom
 from stepscope.record.fix import FixKind, FixState
 from stepscope.record.kinds import HostWait, IdleCause, ThrottleReason
 from stepscope.record.run import DeviceSwitch, RunHeader
+from stepscope.stats.verdict import Verdict
 from stepscope.store.memory_lines import MemoryLines
 
 SHOW_SCHEMA = "stepscope.show/2"
@@ -250,6 +251,43 @@ class FixReport(Struct, frozen=True):
     broke: dict[str, Any] | None
 
 
+class FixAnswer(Struct, frozen=True):
+    """What a fix said of the program's own objects as they trained."""
+
+    name: str
+    refused: dict[str, Any] | None = None
+    """The record of why it would not apply (`record.fix`); None: nothing speaks against it."""
+    text: str | None = None
+    """The sentence of that."""
+
+
+class SpeedupRange(Struct, frozen=True):
+    """A speedup and the range it lies in."""
+
+    speedup: float
+    low: float
+    high: float
+
+
+class FixEffect(Struct, frozen=True):
+    """What a run's fixes brought, against the newest comparable run without them."""
+
+    fixes: list[str]
+    """As `--fix` takes them: those that took effect and the other run does not have."""
+    against: str
+    """The other run's id."""
+    before_ms: float
+    after_ms: float
+    before_samples_per_s: float | None
+    after_samples_per_s: float | None
+    by_samples: bool
+    """Whether steps hold other numbers of samples: then samples per second are compared."""
+    measured: SpeedupRange
+    verdict: Verdict
+    predicted: SpeedupRange | None
+    """What the other run promised of them; None: nothing."""
+
+
 class RunSummary(Struct, frozen=True):
     """Everything a run folder tells. None where something was not seen or not recorded."""
 
@@ -280,6 +318,8 @@ class RunSummary(Struct, frozen=True):
     fixes: list[FixReport]
     problems: list[str]
     overhead: Overhead | None = None
+    fix_checks: list[FixAnswer] = []  # empty where fixes were not asked
+    fix_effect: FixEffect | None = None  # None where there is nothing to compare with
     findings: list[Finding] = []
     minor: list[Finding] = []
     healthy: list[Finding] = []

@@ -10,6 +10,7 @@ import numpy as np
 from stepscope.analyze.run import sites, totals
 from stepscope.analyze.run.document import (
     SHOW_SCHEMA,
+    FixAnswer,
     FixReport,
     GpuTotals,
     ObservedRun,
@@ -39,6 +40,7 @@ from stepscope.record.facts import (
     EndFact,
     Facts,
     FailedAllocationFact,
+    FixChecksFact,
     OptimizerFact,
     OverheadFact,
     ProblemFact,
@@ -121,6 +123,7 @@ def _summarize(records: RunRecords) -> RunSummary:
         host_code=_host_code(folder, run.run),
         fixes=[msgspec.convert(outcome_json(one), FixReport) for one in records.fixes],
         problems=[problem.text for problem in _problems(run.run, facts, steps)],
+        fix_checks=_fix_checks(facts),
     )
 
 
@@ -238,6 +241,11 @@ def _phases(
     if device is not None and busy is not None and busy >= _DEVICE_DECIDES:
         return phases_by_device(device, steps.mean(use) / 1e6), "device", host, device
     return charge_waits(host, device), "host", host, device
+
+
+def _fix_checks(facts: Facts) -> list[FixAnswer]:
+    last = facts.last(FixChecksFact)
+    return [FixAnswer(one.name, one.refused, one.text) for one in last.checks] if last else []
 
 
 def _host_code(folder: Path, run: RunInfo) -> HostCode | None:

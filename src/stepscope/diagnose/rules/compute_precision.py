@@ -55,13 +55,16 @@ def _lower_dtype(case: Case) -> str:
 
 
 def _best_precision(case: Case, wide: float) -> tuple[FixRef, Predicted | None, FixRef | None]:
-    """Autocast, unless TF32 alone gains about as much."""
+    """Autocast, unless TF32 alone gains about as much, or autocast does not apply."""
     amp = FixRef("amp", _lower_dtype(case))
     reason = f"{in_ms(wide)} ms of matrix products run in {amp.value}, on half the bytes"
     lower = facts.predict_gain(case, facts.fix_changes(case, "amp", amp.value), reason, 0.35)
     tf32 = FixRef("tf32", "on")
     reason = "fp32 products run as TF32 on tensor cores"
     quick = facts.predict_gain(case, facts.fix_changes(case, "tf32", "on"), reason, 0.35)
+    quick = quick if case.may_apply(tf32) else None
+    if quick is not None and not case.may_apply(amp):
+        return tf32, quick, None
     if quick is not None and not facts.gains_more(lower, quick, by=0.05):
         return tf32, quick, amp
     return amp, lower, tf32 if quick is not None else None
@@ -73,7 +76,8 @@ def _precision_advice(case: Case, fix: FixRef, other: FixRef | None, close: bool
     high = 'torch.set_float32_matmul_precision("high")'
     autocast = f"Run the model under torch.autocast in {_lower_dtype(case)}"
     if fix.name == "tf32":
-        advice = f"Call {high} to run fp32 products as TF32; autocast goes further."
+        further = "; autocast goes further" if other is not None else ""
+        advice = f"Call {high} to run fp32 products as TF32{further}."
     else:
         advice = f"{autocast}." if other is None else f"{autocast}; {high} alone enables TF32."
     changes = facts.fix_changes(case, fix.name, fix.value) if close else None
@@ -96,6 +100,8 @@ def low_precision(case: Case) -> Iterable[Finding]:
 
     On a CPU only where `doctor` measured that bf16 is faster.
     """
+    if case.applied(FixRef("amp")):
+        return
     if case.device == "cpu":
         yield from _on_cpu(case)
         return
@@ -269,7 +275,6 @@ def scaler_collapse(case: Case) -> Iterable[Finding]:
         ),
         where=facts.sites(case, "optimizer"),
         predicted=case.reach(case.step_ms * (1 - share), reason, 0.1) if share else None,
-        fix=FixRef("amp", "bf16"),
         effort=Effort.ONE_LINE,
         kind=ChangeKind.NUMERIC,
     )

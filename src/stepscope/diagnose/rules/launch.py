@@ -25,6 +25,16 @@ _FEW_KERNELS = 20
 _MOSTLY_OPTIMIZER = 0.5
 _GRAPH = FixRef("cuda_graph")
 _COMPILE = FixRef("compile", "reduce-overhead")
+_LAUNCH_ADVICE = {
+    ("cuda_graph", "compile"): "Launch more work at once: capture the step as a CUDA graph, or "
+    "compile the model (torch.compile, mode reduce-overhead); larger batches help too.",
+    ("cuda_graph",): "Launch more work at once: capture the step as a CUDA graph; larger batches "
+    "help too.",
+    ("compile",): "Launch more work at once: compile the model (torch.compile, mode "
+    "reduce-overhead); larger batches help too.",
+    (): "Launch fewer, larger operators: larger batches, fused layers in place of Python loops.",
+}
+"""By the fixes that apply."""
 
 
 @rule(
@@ -50,6 +60,7 @@ def launch_bound(case: Case) -> Iterable[Finding]:
     if fusible_optimizer(case) is not None and optimizer >= _MOSTLY_OPTIMIZER:
         return
     fix, predicted = _graph_or_compile(case)
+    left = [one for one in (_GRAPH, _COMPILE) if case.may_apply(one)]
     short = launch.shorter_than_5us
     yield Finding(
         id=launch_bound.id,
@@ -57,8 +68,7 @@ def launch_bound(case: Case) -> Iterable[Finding]:
         why=f"A step has {count:,.0f} kernels of {1e3 * busy / count:.0f} µs, and the host needs "
         f"{1e3 * case.step_ms / count:.0f} µs to launch each: the GPU idles {idle:.0%} of the "
         "step.",
-        advice="Launch more work at once: capture the step as a CUDA graph, or compile the model "
-        "(torch.compile, mode reduce-overhead); larger batches help too.",
+        advice=_LAUNCH_ADVICE[tuple(one.name for one in left)],
         share=idle,
         evidence=(
             Evidence("waiting for launches", unfed, "ms"),
@@ -70,21 +80,25 @@ def launch_bound(case: Case) -> Iterable[Finding]:
         where=facts.sites(case),
         predicted=predicted,
         fix=fix,
+        refused=() if fix == _GRAPH else case.objections(_GRAPH, *(() if fix else (_COMPILE,))),
         effort=Effort.MANY_LINES if fix == _GRAPH else Effort.ONE_LINE,
         kind=ChangeKind.NUMERIC,
         confidence=Confidence.HIGH if idle >= 0.3 else Confidence.MEDIUM,
     )
 
 
-def _graph_or_compile(case: Case) -> tuple[FixRef, Predicted | None]:
-    """A graph of the whole step, unless compiling, which fuses too, gains far more."""
+def _graph_or_compile(case: Case) -> tuple[FixRef | None, Predicted | None]:
+    """A graph of the whole step, unless that does not apply, or compiling, which fuses too, gains
+    far more. None where neither applies."""
     reason = "the step becomes a few launches"
     graph = facts.predict_gain(case, facts.fix_changes(case, "cuda_graph"), reason, 0.25)
-    if facts.is_compiled(case):
-        return _GRAPH, graph
+    graphs, compiles = case.may_apply(_GRAPH), case.may_apply(_COMPILE)
+    if not compiles or facts.is_compiled(case):
+        return (_GRAPH, graph) if graphs else (None, None)
     fused = "kernels are fused and launched together"
     made = facts.predict_gain(case, facts.fix_changes(case, "compile", _COMPILE.value), fused, 0.35)
-    return (_COMPILE, made) if facts.gains_more(made, graph, by=0.25) else (_GRAPH, graph)
+    better = not graphs or facts.gains_more(made, graph, by=0.25)
+    return (_COMPILE, made) if better else (_GRAPH, graph)
 
 
 _LEAST_OPTIMIZER = 0.03

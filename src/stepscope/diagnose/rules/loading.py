@@ -21,6 +21,7 @@ from stepscope.record.finding import (
     FixRef,
     Place,
     Predicted,
+    RefusedFix,
     Setting,
     SettingOwner,
 )
@@ -209,12 +210,20 @@ class Loading:
             again = self.source.collate_share if self.source else 0.0
             reason = f"epochs 2 to {self.epochs} reuse the samples of the first"
             kept = self.with_batch_time(again + (1 - again) / self.epochs, reason)
+        cache, workers = FixRef("cache"), FixRef("workers", str(count))
+        kept = kept if self.case.may_apply(cache) else None
+        hidden = hidden if self.case.may_apply(workers) else None
         if kept is not None and (hidden is None or kept.step_ms < 0.9 * hidden.step_ms):
-            return FixRef("cache"), kept, ChangeKind.EXACT
+            return cache, kept, ChangeKind.EXACT
         kind = ChangeKind.NUMERIC if random else ChangeKind.EXACT
         if hidden is None or 0 < count <= self.workers:
             return None, None, kind
-        return FixRef("workers", str(count)), hidden, kind
+        return workers, hidden, kind
+
+    @property
+    def refused(self) -> tuple[RefusedFix, ...]:
+        """Why more workers would not be had."""
+        return self.case.objections(FixRef("workers", str(max(self.needed, self.workers + 1))))
 
 
 def loading(case: Case) -> Loading | None:

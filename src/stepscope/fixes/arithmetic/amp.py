@@ -3,6 +3,8 @@ if the program uses mixed precision itself."""
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +12,7 @@ from stepscope.analyze.replay import known as replay
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ObservedProgram, unsuitable
 from stepscope.fixes.arithmetic.loss_scaler import LossScaler
-from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram, SourceEdit, refused_by_all
 from stepscope.fixes.inspect.tensors import map_tensors
 from stepscope.fixes.inspect.user_code import calling_frame
 from stepscope.fixes.lazy import changes, tasks, torch
@@ -73,6 +75,7 @@ _CASTING_HOST = 1.2  # casts add this much host time to forward and backward (Re
 _CAST_BYTES = 12  # of a parameter: read and written to be cast, its gradient too
 _WORTH = 1.3  # how many times faster bf16 must surely be on a CPU
 _CPU_KEEPS = 0.25  # of an operator there: packing and casting
+_MOST_WRAPPERS = 32  # looked through around a forward
 _ITS_DOING = ("BFloat16", "Half", "bfloat16", "float16", "autocast")
 
 
@@ -119,6 +122,13 @@ class Amp(Fix):
 
     def rounding(self, value: str) -> str:
         return _DTYPES["fp16" if value == "fp16" else "bf16"]
+
+    def check(self, live: LiveProgram) -> NotApplied | None:
+        if live.autocast:
+            return NotApplied(OWN_AUTOCAST)
+        if live.scaler:
+            return NotApplied(OWN_GRAD_SCALER)
+        return refused_by_all(_refused(one.module, str(self.default)) for one in live.models)
 
     def install(self, value: Any, context: FixContext) -> None:
         casting = self._casting = _Casting(value, context)
@@ -187,21 +197,11 @@ class _Casting:
 
     def found(self, module: Any) -> None:
         """Look at a model's parameters before its first call."""
-        name = type(module).__qualname__
-        dtypes = {p.dtype for p in module.parameters() if p.is_floating_point()}
-        halves = dtypes & {torch.float16, torch.bfloat16}
-        recurrent = any(isinstance(part, torch.nn.RNNBase) for part in module.modules())
-        refused = None
-        if halves:
-            dtype = str(halves.pop()).removeprefix("torch.")
-            place = self._context.place()
-            refused = NotApplied(HALF_ALREADY, object=name, place=place, value=dtype)
-        elif torch.float32 not in dtypes:
-            refused = NotApplied(NO_FLOAT32, object=name)
-        elif self._value == "fp16" and recurrent and all(p.is_cpu for p in module.parameters()):
-            refused = NotApplied(RECURRENT_ON_CPU, object=name)
+        refused = _refused(module, self._value)
         if refused is not None:
-            self._context.not_applied(refused)
+            placed = refused.reason == HALF_ALREADY
+            record = replace(refused, place=self._context.place()) if placed else refused
+            self._context.not_applied(record)
         else:
             parts = ((part, name) for part in module.modules() for name in part._parameters)
             first = next((part, name) for part, name in parts if part._parameters[name] is not None)
@@ -241,6 +241,42 @@ class _Casting:
         with self._autocast(device, dtype=dtype):
             result = call(module, *args, **kwargs)
         return map_tensors(result, lambda one: one.float() if one.dtype == dtype else one)
+
+
+def _refused(module: Any, value: str) -> NotApplied | None:
+    """Why a model does not run under autocast; None where it does."""
+    name = type(module).__qualname__
+    dtypes = {p.dtype for p in module.parameters() if p.is_floating_point()}
+    halves = dtypes & {torch.float16, torch.bfloat16}
+    recurrent = any(isinstance(part, torch.nn.RNNBase) for part in module.modules())
+    if _runs_under_autocast(module):
+        return NotApplied(OWN_AUTOCAST)
+    if halves:
+        dtype = str(halves.pop()).removeprefix("torch.")
+        return NotApplied(HALF_ALREADY, object=name, value=dtype)
+    if torch.float32 not in dtypes:
+        return NotApplied(NO_FLOAT32, object=name)
+    if value == "fp16" and recurrent and all(p.is_cpu for p in module.parameters()):
+        return NotApplied(RECURRENT_ON_CPU, object=name)
+    return None
+
+
+def _runs_under_autocast(module: Any) -> bool:
+    """Whether autocast decorates a model's forward, as accelerate has it."""
+    waiting, seen = [module.forward], 0
+    while waiting and seen < _MOST_WRAPPERS:
+        one, seen = waiting.pop(), seen + 1
+        if isinstance(one, torch.autocast):
+            if getattr(one, "_enabled", False):
+                return True
+            continue
+        function = getattr(one, "__func__", one)
+        for cell in getattr(function, "__closure__", None) or ():
+            with suppress(ValueError):  # an empty one
+                waiting.append(cell.cell_contents)
+        inner = (getattr(function, name, None) for name in ("__wrapped__", "model_forward", "func"))
+        waiting += [each for each in inner if each is not None]
+    return False
 
 
 def _predict(dtype: str, known: KnownProgram) -> Changes:

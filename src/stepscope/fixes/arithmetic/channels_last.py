@@ -8,7 +8,7 @@ from weakref import WeakSet
 
 from stepscope.analyze.replay.known import Changes, KnownProgram, kernel_rows
 from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, unsuitable
-from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram, SourceEdit, refused_by_all
 from stepscope.fixes.inspect.models import StateSnapshot, convolution_weights
 from stepscope.fixes.inspect.tensors import map_tensors
 from stepscope.fixes.inspect.user_code import raise_location
@@ -102,6 +102,11 @@ class ChannelsLast(Fix):
             ),
         ]
 
+    def check(self, live: LiveProgram) -> NotApplied | None:
+        return refused_by_all(
+            _refused(one.module, _ConvolutionWeights(one.module)) for one in live.models
+        )
+
     def install(self, value: Any, context: FixContext) -> None:
         layout = self._layout = _Layout(context)
         context.seams.root_found(layout.found)
@@ -134,9 +139,9 @@ class _Layout:
     def found(self, module: Any) -> None:
         """Rearrange a model's weights before its first call."""
         weights = _ConvolutionWeights(module)
-        if not weights.dims:
-            name = type(module).__qualname__
-            self._context.not_applied(NotApplied(NO_CONVOLUTIONS, object=name))
+        refused = _refused(module, weights)
+        if refused is not None:
+            self._context.not_applied(refused)
             return
         weights.arrange(channels_last=True)
         self.models[id(module)] = weights
@@ -193,6 +198,11 @@ class _Layout:
     def _arrange_states(self, weights: _ConvolutionWeights) -> None:
         for optimizer in self.optimizers:
             weights.arrange_state(optimizer)
+
+
+def _refused(module: Any, weights: _ConvolutionWeights) -> NotApplied | None:
+    name = type(module).__qualname__
+    return None if weights.dims else NotApplied(NO_CONVOLUTIONS, object=name)
 
 
 def _channels_last(tensor: Any) -> Any:

@@ -4,7 +4,7 @@ from typing import Any
 
 from stepscope.analyze.replay.known import Changes, KnownProgram, kernel_rows, switches
 from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, unsuitable
-from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram, SourceEdit, refused_by_all
 from stepscope.fixes.inspect.models import convolution_weights
 from stepscope.fixes.lazy import changes, tasks, torch
 from stepscope.record.fix import DETERMINISTIC, Applied, NotApplied, Reason, Target
@@ -56,6 +56,11 @@ class CudnnBenchmark(Fix):
             return None
         return [changes.scale_kernels(tasks.select_kernels("convolution"), _TUNED)]
 
+    def check(self, live: LiveProgram) -> NotApplied | None:
+        if torch.backends.cudnn.deterministic:
+            return NotApplied(DETERMINISTIC)
+        return refused_by_all(_refused(one.module) for one in live.models)
+
     def install(self, value: Any, context: FixContext) -> None:
         benchmark = _Benchmark(context)
         benchmark.respect()
@@ -104,13 +109,13 @@ class _Benchmark:
 
     def found(self, module: Any) -> None:
         """Say what it means for a model that is about to run."""
-        name = type(module).__qualname__
-        if torch.are_deterministic_algorithms_enabled():
-            self._refuse(NotApplied(DETERMINISTIC))
-        elif not any(weight.is_cuda for weight in convolution_weights(module)):
-            self._context.not_applied(NotApplied(NO_CUDA_CONVOLUTIONS, object=name))
+        refused = _refused(module)
+        if refused is not None and refused.reason == DETERMINISTIC:
+            self._refuse(refused)
+        elif refused is not None:
+            self._context.not_applied(refused)
         elif not self._refused:
-            self._context.applied(Applied(CONVOLUTIONS, name))
+            self._context.applied(Applied(CONVOLUTIONS, type(module).__qualname__))
 
     def called(self, call: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
         """Count a model's input shapes: each new one is benchmarked again."""
@@ -125,6 +130,14 @@ class _Benchmark:
         self._refused = True
         self.set(False)
         self._context.not_applied(record)
+
+
+def _refused(module: Any) -> NotApplied | None:
+    if torch.are_deterministic_algorithms_enabled():
+        return NotApplied(DETERMINISTIC)
+    if any(weight.is_cuda for weight in convolution_weights(module)):
+        return None
+    return NotApplied(NO_CUDA_CONVOLUTIONS, object=type(module).__qualname__)
 
 
 FIX = CudnnBenchmark()

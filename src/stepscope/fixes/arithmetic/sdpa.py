@@ -3,26 +3,29 @@ weights nobody uses, in transformers' models, and where the program turns fused 
 Attention written out by hand is reported, not changed."""
 
 import ast
+import linecache
 import os
 import re
 import sys
+from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import Any
 
 from stepscope.analyze.replay import known as replay
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ObservedProgram, unsuitable
-from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram, SourceEdit, refused_by_all
 from stepscope.fixes.edit.calls import with_argument
 from stepscope.fixes.inspect.user_code import (
     PACKAGE_FOLDER,
     SourceTree,
     call_under_way,
+    short_path,
     source_tree,
     uses_of_name,
 )
 from stepscope.fixes.lazy import changes, tasks, torch
-from stepscope.probe.sites import is_user_code
+from stepscope.probe.sites import is_user_code, is_user_file
 from stepscope.record.fix import (
     DETERMINISTIC,
     Applied,
@@ -53,6 +56,9 @@ NO_OTHER_ATTENTION = Reason(
 WRITTEN_BY_HAND = Reason(
     "written_by_hand",
     "{object} computes attention by hand{at}; use torch.nn.functional.scaled_dot_product_attention",
+)
+NOTHING_TO_FUSE = Reason(
+    "nothing_to_fuse", "{object} has no attention that torch or transformers could fuse"
 )
 SECOND_DERIVATIVES = Reason(
     "second_derivatives", "`{code}` needs second derivatives, which fused attention does not have"
@@ -102,15 +108,7 @@ class _TransformersSwitch:
 
     def found(self, module: Any) -> None:
         """Switch the models of transformers within a root, before its first call."""
-        if "transformers.modeling_utils" not in sys.modules:
-            return
-        from transformers import PreTrainedModel
-
-        inside: set[int] = set()
-        for model in module.modules():
-            if not isinstance(model, PreTrainedModel) or id(model) in inside:
-                continue
-            inside.update(id(part) for part in model.modules())
+        for model in _transformers_models(module):
             if self._switch(model):
                 self._switched.setdefault(id(module), []).append(model)
 
@@ -129,8 +127,7 @@ class _TransformersSwitch:
         if getattr(config, "_attn_implementation", None) != "eager":
             return False
         if getattr(config, _RETURNS_WEIGHTS, False):
-            record = NotApplied(WEIGHTS_RETURNED, object=name, code=_RETURNS_WEIGHTS)
-            self._context.not_applied(record)
+            self._context.not_applied(_returns_weights(name))
             return False
         try:
             model.set_attn_implementation("sdpa")
@@ -141,6 +138,33 @@ class _TransformersSwitch:
             return False
         self._context.applied(Applied(ATTENTION_IMPLEMENTATION, name, after="sdpa"))
         return True
+
+
+def _transformers_models(module: Any) -> Iterator[Any]:
+    """The outermost models of transformers within a root."""
+    if "transformers.modeling_utils" not in sys.modules:
+        return
+    from transformers import PreTrainedModel
+
+    inside: set[int] = set()
+    for model in module.modules():
+        if isinstance(model, PreTrainedModel) and id(model) not in inside:
+            inside.update(id(part) for part in model.modules())
+            yield model
+
+
+def _returns_weights(name: str) -> NotApplied:
+    return NotApplied(WEIGHTS_RETURNED, object=name, code=_RETURNS_WEIGHTS)
+
+
+def _switch_refused(model: Any) -> NotApplied | None:
+    """Why a model of transformers keeps its attention; None where only trying tells."""
+    name = type(model).__qualname__
+    if getattr(model.config, _RETURNS_WEIGHTS, False):
+        return _returns_weights(name)
+    if not getattr(model, "_supports_sdpa", True):
+        return NotApplied(NO_OTHER_ATTENTION, object=name)
+    return None
 
 
 _NEED_WEIGHTS = 3  # its place among the arguments that may follow the query
@@ -205,8 +229,8 @@ _CPU_PRODUCTS_LEFT = 0.9
 _PRODUCTS = ("matmul", "bmm", "einsum", "baddbmm")
 
 
-def _report_written_out(module: Any, context: FixContext) -> None:
-    """Say where a model's own layers multiply, take a softmax, and multiply again."""
+def _written_out(module: Any) -> Iterator[NotApplied]:
+    """Where a model's own layers multiply, take a softmax, and multiply again."""
     for cls in {type(layer) for layer in module.modules()}:
         code = getattr(getattr(cls, "forward", None), "__code__", None)
         if code is None or not is_user_code(code):
@@ -214,7 +238,12 @@ def _report_written_out(module: Any, context: FixContext) -> None:
         line = _softmax_between_products(code)
         if line is not None:
             place = SourceLine(os.path.basename(code.co_filename), line)
-            context.not_applied(NotApplied(WRITTEN_BY_HAND, object=cls.__qualname__, place=place))
+            yield NotApplied(WRITTEN_BY_HAND, object=cls.__qualname__, place=place)
+
+
+def _report_written_out(module: Any, context: FixContext) -> None:
+    for record in _written_out(module):
+        context.not_applied(record)
 
 
 def _softmax_between_products(code: CodeType) -> int | None:
@@ -240,6 +269,65 @@ def _softmax_between_products(code: CodeType) -> int | None:
             if min(products) <= line <= max(products):
                 return line
     return None
+
+
+def _kept_off() -> bool:
+    """Whether the program keeps fused kernels off, for all or by contexts of its own."""
+    backends = torch.backends.cuda
+    if not (backends.flash_sdp_enabled() and backends.mem_efficient_sdp_enabled()):
+        return True
+    files = (getattr(module, "__file__", None) or "" for module in [*sys.modules.values()])
+    own = {file for file in files if file.endswith(".py") and is_user_file(file)}
+    return any("sdpa_kernel" in line for file in own for line in linecache.getlines(file))
+
+
+def _refused(module: Any) -> NotApplied | None:
+    """Why nothing in a model can be fused for sure; None where trying tells."""
+    asked = [
+        _weights_used(owner, name)
+        for owner in module.modules()
+        for name, part in owner.named_children()
+        if isinstance(part, torch.nn.MultiheadAttention) and not isinstance(owner, _layers())
+    ]
+    eager = [
+        one for one in _transformers_models(module) if one.config._attn_implementation == "eager"
+    ]
+    found = [*asked, *map(_switch_refused, eager)]
+    if found:
+        return refused_by_all(found)
+    name = type(module).__qualname__
+    return next(_written_out(module), NotApplied(NOTHING_TO_FUSE, object=name))
+
+
+def _layers() -> tuple[type, ...]:
+    """torch's own, which drop the weights."""
+    return torch.nn.TransformerEncoderLayer, torch.nn.TransformerDecoderLayer
+
+
+def _weights_used(owner: Any, name: str) -> NotApplied | None:
+    """Why the attention layer that a module calls by `name` stays; None where only trying tells."""
+    code = getattr(type(owner).forward, "__code__", None)
+    tree = source_tree(code.co_filename) if code is not None and is_user_code(code) else None
+    if code is None or tree is None:
+        return None
+    lines = {line for _, _, line in code.co_lines()}
+    calls = [one for one in tree.calls.values() if _calls(one, name) and one.lineno in lines]
+    asking = [call for call in calls if not _drops_itself(call)]
+    if not calls or any(drops_second(call, tree) for call in asking):
+        return None
+    if not asking:
+        return NotApplied(NOTHING_TO_FUSE, object=type(owner).__qualname__)
+    place = SourceLine(short_path(code.co_filename), asking[0].lineno)
+    return NotApplied(WEIGHTS_MAY_BE_USED, place=place)
+
+
+def _calls(call: ast.Call, name: str) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr == name
+
+
+def _drops_itself(call: ast.Call) -> bool:
+    given = (one.value for one in call.keywords if one.arg == "need_weights")
+    return any(isinstance(value, ast.Constant) and value.value is False for value in given)
 
 
 class Sdpa(Fix):
@@ -284,6 +372,9 @@ class Sdpa(Fix):
 
         change = replay.scale_operators(replay.factors_by_operator(rows, new_time))
         return None if change is None else [change]
+
+    def check(self, live: LiveProgram) -> NotApplied | None:
+        return None if _kept_off() else refused_by_all(_refused(one.module) for one in live.models)
 
     def install(self, value: Any, context: FixContext) -> None:
         switching = _TransformersSwitch(context)

@@ -6,7 +6,7 @@ from typing import Any
 from stepscope.analyze.replay import known as replay
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, unsuitable
-from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram, SourceEdit, refused_by_all
 from stepscope.fixes.lazy import torch
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
 from stepscope.record.trial import Rejection
@@ -59,6 +59,9 @@ class Tf32(Fix):
 
     def rounding(self, value: str) -> str:
         return "tfloat32"
+
+    def check(self, live: LiveProgram) -> NotApplied | None:
+        return refused_by_all(_refused(one.module) for one in live.models)
 
     def install(self, value: Any, context: FixContext) -> None:
         switch = _Switch(value == "on", context)
@@ -131,15 +134,12 @@ class _Switch:
 
     def said_of(self, module: Any) -> None:
         """Say what it means for a model that is about to run."""
-        name = type(module).__qualname__
-        device = next((p.device for p in module.parameters() if p.is_cuda), None)
-        if device is None:
-            self._context.not_applied(NotApplied(NOT_ON_CUDA, object=name))
-        elif torch.cuda.get_device_capability(device) < _NEEDED:
-            gpu = torch.cuda.get_device_name(device)
-            self._context.not_applied(NotApplied(NO_TF32, object=gpu))
+        refused = _refused(module)
+        if refused is not None:
+            self._context.not_applied(refused)
         else:
-            self._context.applied(Applied(TF32, name, after="on" if self._on else "off"))
+            name, after = type(module).__qualname__, "on" if self._on else "off"
+            self._context.applied(Applied(TF32, name, after=after))
 
     def _overrule(self, value: Any) -> None:
         if self._setting:
@@ -147,6 +147,15 @@ class _Switch:
         if value in (_OFF if self._on else _ON):
             self._context.applied(Applied(TF32_SETTING, overrides=self._context.place()))
         self.set()
+
+
+def _refused(module: Any) -> NotApplied | None:
+    device = next((p.device for p in module.parameters() if p.is_cuda), None)
+    if device is None:
+        return NotApplied(NOT_ON_CUDA, object=type(module).__qualname__)
+    if torch.cuda.get_device_capability(device) < _NEEDED:
+        return NotApplied(NO_TF32, object=torch.cuda.get_device_name(device))
+    return None
 
 
 FIX = Tf32()

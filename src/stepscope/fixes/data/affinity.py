@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram, SourceEdit
 from stepscope.fixes.inspect.cpus import gpu_numa_node, move_threads, numa_nodes
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
 
@@ -35,11 +35,12 @@ class Affinity(Fix):
     acts_in_step = False
     only_if_found = True
 
+    def check(self, live: LiveProgram) -> NotApplied | None:
+        _, record = _choice()
+        return record if isinstance(record, NotApplied) else None
+
     def install(self, value: Any, context: FixContext) -> None:
-        if not hasattr(os, "sched_setaffinity"):
-            context.not_applied(NotApplied(NO_AFFINITY))
-            return
-        cpus, record = cores_near_gpu(os.environ, os.sched_getaffinity(0))
+        cpus, record = _choice()
         if isinstance(record, Applied):
             move_threads(cpus)
             context.applied(record)
@@ -57,6 +58,12 @@ class Affinity(Fix):
         text = f"range({first}, {last + 1})" if gapless else f"{{{str(sorted(cpus))[1:-1]}}}"
         words = f"start the program with `numactl --cpunodebind={node}`, or choose its cores first"
         return SourceEdit(words, before=("import os", f"os.sched_setaffinity(0, {text})"))
+
+
+def _choice() -> tuple[set[int], Applied | NotApplied]:
+    if not hasattr(os, "sched_setaffinity"):
+        return set(), NotApplied(NO_AFFINITY)
+    return cores_near_gpu(os.environ, os.sched_getaffinity(0))
 
 
 def cores_near_gpu(

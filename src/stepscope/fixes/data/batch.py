@@ -1,10 +1,11 @@
 """Form batches of another size."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from stepscope.fixes.applicability import ObservedProgram, ProgramPart
-from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram, SourceEdit
 from stepscope.fixes.edit.calls import with_argument
 from stepscope.fixes.lazy import torch
 from stepscope.record.errors import UsageError
@@ -16,6 +17,7 @@ from stepscope.record.fix import (
     OWN_BATCH_SAMPLER,
     Applied,
     Broke,
+    NotApplied,
     Reason,
     TrainingChange,
 )
@@ -67,24 +69,28 @@ class Batch(Fix):
     def most(self, program: ObservedProgram) -> int:
         return _MOST
 
+    def check(self, live: LiveProgram) -> NotApplied | None:
+        """Asked for twice the size: nothing proposes a smaller one."""
+        if live.loader is None:
+            return None
+        arguments = live.loader.arguments
+        before = _batch_size(arguments)
+        return _refused(arguments, before, 2 * (before or 0))
+
     def install(self, value: Any, context: FixContext) -> None:
         self._size = value
 
         def made(arguments: dict[str, Any]) -> None:
-            sampler = arguments.get("batch_sampler")
-            before = arguments.get("batch_size", 1)
-            if sampler is not None:  # of others than torch's own it is not known what it means
-                torchs = type(sampler) is torch.utils.data.BatchSampler
-                before = sampler.batch_size if torchs else None
+            sampler, before = arguments.get("batch_sampler"), _batch_size(arguments)
             refused = _refused(arguments, before, value)
             if refused is not None:
-                context.loader_not_applied(*refused)
+                context.not_applied(replace(refused, place=context.place()))
                 return
             if sampler is None:
                 arguments["batch_size"] = value
             else:
                 sampler.batch_size = value
-            self._replaced.add(before)
+            self._replaced.add(before or 1)
             context.applied(Applied(LOADER, place=context.place(), before=before, after=value))
 
         context.seams.loader_made(made)
@@ -108,23 +114,31 @@ class Batch(Fix):
         return {"per_device_train_batch_size": str(value)}
 
 
-def _refused(
-    arguments: dict[str, Any], before: int | None, value: int
-) -> tuple[Reason, int | None] | None:
-    """Why a loader keeps its batch size, and the number that says it; None: it does not."""
+def _batch_size(arguments: dict[str, Any]) -> int | None:
+    """Of a loader made so; None where it forms no batches, or in a way of its own."""
+    sampler = arguments.get("batch_sampler")
+    if sampler is None:
+        size: int | None = arguments.get("batch_size", 1)
+        return size
+    # Of others than torch's own it is not known what it means.
+    return sampler.batch_size if type(sampler) is torch.utils.data.BatchSampler else None
+
+
+def _refused(arguments: dict[str, Any], before: int | None, value: int) -> NotApplied | None:
+    """Why a loader keeps its batch size; None: it does not."""
     batches = arguments.get("batch_sampler")
     if before is None:
-        return NOT_BATCHED if batches is None else OWN_BATCH_SAMPLER, None
+        return NotApplied(NOT_BATCHED if batches is None else OWN_BATCH_SAMPLER, LOADER)
     if before == value:
-        return BATCH_SIZE_ALREADY, value
+        return NotApplied(BATCH_SIZE_ALREADY, LOADER, value=value)
     if before == 1:
-        return SINGLE_SAMPLES, None
+        return NotApplied(SINGLE_SAMPLES, LOADER)
     sampler = getattr(batches, "sampler", arguments.get("sampler"))
     try:
         count = len(arguments["dataset"] if sampler is None else sampler)
     except (TypeError, NotImplementedError):  # an IterableDataset need not know
         return None
-    return (EPOCH_TOO_SMALL, count) if count < value else None
+    return NotApplied(EPOCH_TOO_SMALL, LOADER, value=count) if count < value else None
 
 
 FIX = Batch()

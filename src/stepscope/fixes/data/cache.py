@@ -3,12 +3,12 @@
 import copy
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ObservedProgram, ProgramPart, unsuitable, waits_little
-from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram, SourceEdit
 from stepscope.fixes.inspect.dataset_traits import dataset_traits
 from stepscope.fixes.inspect.loaders import LoaderRecords
 from stepscope.fixes.inspect.state_watch import StateWatch, may_change
@@ -216,6 +216,15 @@ class Cache(Fix):
         collating = max(source.collate_share for source in known.show.pipeline)
         return [changes.scale_batch_time(min(1.0, collating + _LOOKUP_SHARE))]
 
+    def check(self, live: LiveProgram) -> NotApplied | None:
+        if live.loader is None:
+            return None
+        loader = live.loader.loader
+        if not free_bytes():
+            return NotApplied(FREE_MEMORY_UNKNOWN)
+        store = _SampleStore(loader, None, _CacheBudget(0)) if not loader.num_workers else None
+        return _refused(loader, store)
+
     def install(self, value: Any, context: FixContext) -> None:
         limit = parse_size(value) if value else (free_bytes() or 0) // 2
         if not limit:
@@ -249,25 +258,18 @@ class _Stores:
     def iterated(self, make: Any, loader: Any) -> Any:
         """A loader is iterated: store its samples, or report why not."""
         dataset, place = loader.dataset, self._marks.place(loader)
-        if loader.num_workers:
-            self._context.not_applied(NotApplied(HAS_WORKERS, LOADER, place=place))
-        elif id(dataset) not in self._of:
-            store = self._of[id(dataset)] = _SampleStore(loader, place, self._budget)
-            varies, reason = store.varies(loader), None
-            if isinstance(dataset, torch.utils.data.IterableDataset):
-                reason = ITERABLE_DATASET
-            elif type(dataset) is torch.utils.data.TensorDataset:
-                reason = IN_MEMORY
-            elif varies:
-                reason = SAMPLES_VARY
-            if reason:
-                record = NotApplied(reason, LOADER, place=place, varies=varies)
-                self._context.not_applied(record)
-            else:
-                store.on = True
-                self._context.applied(Applied(SAMPLES, place=place, after=self._budget.limit))
-        else:
+        if not loader.num_workers and id(dataset) in self._of:
             self._check(self._of[id(dataset)])
+            return make(loader)
+        store = None if loader.num_workers else _SampleStore(loader, place, self._budget)
+        if store is not None:
+            self._of[id(dataset)] = store
+        refused = _refused(loader, store)
+        if refused is not None:
+            self._context.not_applied(replace(refused, place=place))
+        elif store is not None:
+            store.on = True
+            self._context.applied(Applied(SAMPLES, place=place, after=self._budget.limit))
         return make(loader)
 
     def next(self, call: Any, iterator: Any) -> Any:
@@ -323,6 +325,18 @@ class _Stores:
             fits = Applied(SAMPLES_THAT_FIT, None, store.place, None, limit, count, total)
             self._context.applied(fits)
         return fetcher.collate_fn(data if batched else data[0])
+
+
+def _refused(loader: Any, store: _SampleStore | None) -> NotApplied | None:
+    """Why samples are not kept; None: they are. No store: the loader has workers."""
+    if store is None:
+        return NotApplied(HAS_WORKERS, LOADER)
+    varies = store.varies(loader)
+    if isinstance(loader.dataset, torch.utils.data.IterableDataset):
+        return NotApplied(ITERABLE_DATASET, LOADER, varies=varies)
+    if type(loader.dataset) is torch.utils.data.TensorDataset:
+        return NotApplied(IN_MEMORY, LOADER, varies=varies)
+    return NotApplied(SAMPLES_VARY, LOADER, varies=varies) if varies else None
 
 
 FIX = Cache()

@@ -3,9 +3,19 @@
 from typing import Any
 
 from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, ProgramPart, unsuitable
-from stepscope.fixes.base import Fix, FixContext, FixKind
-from stepscope.record.fix import LOADER, NOT_BATCHED, OWN_BATCH_SAMPLER, Applied, TrainingChange
+from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram
+from stepscope.record.fix import (
+    LOADER,
+    NOT_BATCHED,
+    OWN_BATCH_SAMPLER,
+    Applied,
+    NotApplied,
+    Reason,
+    TrainingChange,
+)
 from stepscope.record.trial import Rejection
+
+DROPS_LAST_ALREADY = Reason("drops_last_already", "{subject} already drops the last batch")
 
 
 class DropLast(Fix):
@@ -27,17 +37,29 @@ class DropLast(Fix):
         on = all(one.get("drop_last") for one in program.loaders)
         return unsuitable(ALREADY_ON) if on else None
 
+    def check(self, live: LiveProgram) -> NotApplied | None:
+        reason = None if live.loader is None else _refused(live.loader.arguments)
+        return None if reason is None else NotApplied(reason, LOADER)
+
     def install(self, value: Any, context: FixContext) -> None:
         def made(arguments: dict[str, Any]) -> None:
-            if arguments.get("batch_sampler") is not None:
-                context.loader_not_applied(OWN_BATCH_SAMPLER)
-            elif arguments.get("batch_size", 1) is None:
-                context.loader_not_applied(NOT_BATCHED)
-            elif not arguments.get("drop_last"):
+            reason = _refused(arguments)
+            if reason is not None:
+                context.loader_not_applied(reason)
+            else:
                 arguments["drop_last"] = True
                 context.applied(Applied(LOADER, place=context.place()))
 
         context.seams.loader_made(made)
+
+
+def _refused(arguments: dict[str, Any]) -> Reason | None:
+    """Why a loader keeps its last batch; None: it does not."""
+    if arguments.get("batch_sampler") is not None:
+        return OWN_BATCH_SAMPLER
+    if arguments.get("batch_size", 1) is None:
+        return NOT_BATCHED
+    return DROPS_LAST_ALREADY if arguments.get("drop_last") else None
 
 
 FIX = DropLast()

@@ -5,16 +5,15 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, ProgramPart, unsuitable
-from stepscope.fixes.base import Fix, FixContext, FixKind
+from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram
 from stepscope.fixes.inspect.dataset_traits import dataset_traits
-from stepscope.fixes.inspect.loaders import LoaderRecords, shut_down_at_exit
+from stepscope.fixes.inspect.loaders import HAS_NO_WORKERS, LoaderRecords, shut_down_at_exit
 from stepscope.fixes.inspect.state_watch import StateWatch, WorkerReports, may_change
 from stepscope.fixes.lazy import torch
 from stepscope.record.fix import LOADER, Applied, NotApplied, Reason, Trait
 from stepscope.record.trial import Rejection
 
 _SHORT_EPOCH = 130  # steps: a trial can have three such epochs
-HAS_NO_WORKERS = Reason("has_no_workers", "{subject} has no workers; add --fix workers")
 KEEPS_WORKERS = Reason("keeps_workers", "{subject} already keeps its workers")
 DATASET_CHANGED = Reason(
     "dataset_changed",
@@ -48,19 +47,21 @@ class Persistent(Fix):
         sizes = [(one.get("samples"), one.get("batch_size")) for one in program.loaders]
         return all(count and size and count / size <= _SHORT_EPOCH for count, size in sizes)
 
+    def check(self, live: LiveProgram) -> NotApplied | None:
+        reason = None if live.loader is None else _refused(live.loader.arguments)
+        return None if reason is None else NotApplied(reason, LOADER)
+
     def install(self, value: Any, context: FixContext) -> None:
         marks = LoaderRecords(context)
         reports = WorkerReports(context)
         watches: WeakKeyDictionary[Any, StateWatch] = WeakKeyDictionary()
 
         def decide(arguments: dict[str, Any]) -> bool | None:
-            if not arguments.get("num_workers"):
-                context.loader_not_applied(HAS_NO_WORKERS)
-            elif not arguments.get("persistent_workers") or marks.remade(arguments):
+            refused = _refused(arguments)
+            if refused is None or (refused is KEEPS_WORKERS and marks.remade(arguments)):
                 arguments["persistent_workers"] = True
                 return True
-            else:
-                context.loader_not_applied(KEEPS_WORKERS)
+            context.loader_not_applied(refused)
             return None
 
         def reported(loader: Any) -> Trait | None:
@@ -104,6 +105,13 @@ class Persistent(Fix):
         marks.watch(decide)
         context.seams.loader_iterated(iterated)
         context.seams.core.on_end.append(end)
+
+
+def _refused(arguments: dict[str, Any]) -> Reason | None:
+    """Why there is nothing to do for a loader; None where there is."""
+    if not arguments.get("num_workers"):
+        return HAS_NO_WORKERS
+    return KEEPS_WORKERS if arguments.get("persistent_workers") else None
 
 
 def _in_use(loader: Any) -> bool:

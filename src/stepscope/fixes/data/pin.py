@@ -2,13 +2,14 @@
 
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from stepscope.analyze.replay.known import Changes, KnownProgram, pinned_speedup
 from stepscope.fixes.applicability import ProgramPart
-from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram, SourceEdit
 from stepscope.fixes.edit.calls import with_argument
 from stepscope.fixes.inspect.dataset_traits import dataset_traits
 from stepscope.fixes.inspect.loaders import LoaderRecords, shut_down_at_exit
@@ -66,6 +67,9 @@ class Pin(Fix):
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         return pinning_changes(known)
+
+    def check(self, live: LiveProgram) -> NotApplied | None:
+        return None if live.loader is None else pinning_refused(live.loader.arguments)
 
     def install(self, value: Any, context: FixContext) -> None:
         marks = LoaderRecords(context)
@@ -296,13 +300,19 @@ def request_pinning(arguments: dict[str, Any], context: FixContext) -> bool | No
     """Make a loader pin its batches; None if it cannot."""
     if arguments.get("pin_memory"):
         return True
-    seen = dataset_traits(arguments.get("dataset"), arguments.get("collate_fn"))
-    if seen.cuda is not None:
-        record = NotApplied(CUDA_IN_DATASET, LOADER, place=context.place(), trait=seen.cuda)
-        context.not_applied(record)
+    refused = pinning_refused(arguments)
+    if refused is not None:
+        context.not_applied(replace(refused, place=context.place()))
         return None
     arguments["pin_memory"] = True
     return True
+
+
+def pinning_refused(arguments: dict[str, Any]) -> NotApplied | None:
+    """Why a loader cannot pin its batches; None where it may."""
+    seen = dataset_traits(arguments.get("dataset"), arguments.get("collate_fn"))
+    unpinned = seen.cuda is not None and not arguments.get("pin_memory")
+    return NotApplied(CUDA_IN_DATASET, LOADER, trait=seen.cuda) if unpinned else None
 
 
 FIX = Pin()

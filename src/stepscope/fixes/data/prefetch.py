@@ -9,11 +9,12 @@ from weakref import WeakKeyDictionary, ref
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ProgramPart
-from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram, SourceEdit
 from stepscope.fixes.data.pin import (
     PINNING_FAILURES,
     HandedOut,
     pinning_changes,
+    pinning_refused,
     request_pinning,
 )
 from stepscope.fixes.inspect.dataset_traits import dataset_traits
@@ -243,6 +244,11 @@ class Prefetch(Fix):
         pinned = pinning_changes(known)
         return None if pinned is None else [*pinned, changes.overlap_copies()]
 
+    def check(self, live: LiveProgram) -> NotApplied | None:
+        if live.loader is None:
+            return None
+        return pinning_refused(live.loader.arguments) or _refused(live.loader.loader)
+
     def install(self, value: Any, context: FixContext) -> None:
         marks = LoaderRecords(context)
         ahead = _Iterators(marks, _EarlyCopies(_CopyStreams()))
@@ -351,15 +357,20 @@ class _Iterators:
         """Whether fetching one ahead is harmless; records what it may change."""
         if loader in self._varies:
             return True
-        varies = None
+        refused, varies = _refused(loader), None
+        if refused is not None:
+            self._context.not_applied(replace(refused, place=self._marks.place(loader)))
+            return False
         if loader.num_workers == 0:
-            if isinstance(loader.dataset, torch.utils.data.IterableDataset):
-                place = self._marks.place(loader)
-                self._context.not_applied(NotApplied(ITERABLE_IN_PROCESS, LOADER, place=place))
-                return False
             varies = dataset_traits(loader.dataset, loader.collate_fn).varies()
         self._varies[loader] = varies or sampler_draw_change(loader._index_sampler)
         return True
+
+
+def _refused(loader: Any) -> NotApplied | None:
+    """Why no batch of a loader may be fetched ahead; None where one may."""
+    iterable = isinstance(loader.dataset, torch.utils.data.IterableDataset)
+    return NotApplied(ITERABLE_IN_PROCESS, LOADER) if iterable and not loader.num_workers else None
 
 
 def _watched(loader: Any) -> BetweenBatches | None:

@@ -15,13 +15,14 @@ from collections.abc import MutableMapping
 from dataclasses import replace
 from multiprocessing import get_start_method
 from threading import RLock
+from types import CodeType
 from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakMethod, finalize
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ObservedProgram, ProgramPart, unsuitable
-from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
-from stepscope.fixes.inspect.loaders import LoaderRecords
+from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram, SourceEdit
+from stepscope.fixes.inspect.loaders import HAS_NO_WORKERS, LoaderRecords
 from stepscope.fixes.lazy import changes, torch
 from stepscope.record.fix import LOADER, Applied, NotApplied, Reason, SourceLine
 from stepscope.record.trial import Rejection
@@ -35,6 +36,10 @@ FREE, TAKEN, SENT, GONE = range(4)
 """A slot's states: in a worker until sent, then in the program's process until free; gone if the
 worker needs another size, or if a third process may use it."""
 SMALL_BATCHES = Reason("small_batches", "batches are small ({size})")
+SMALL_TENSORS = Reason("small_batches", "{subject}: its batches have no tensor of 256 KiB")
+OWN_COLLATE = Reason(
+    "own_collate", "{subject}: its collate function makes batches without torch's own"
+)
 NO_USE_COUNT = Reason(
     "no_use_count", "this version of torch does not count the users of a tensor's memory"
 )
@@ -223,6 +228,20 @@ class Recycle(Fix):
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         return [changes.recycle_batch_memory()] if known.show and known.show.loaders else None
 
+    def check(self, live: LiveProgram) -> NotApplied | None:
+        if not hasattr(torch._C, "_storage_Use_Count"):
+            return NotApplied(NO_USE_COUNT)
+        if live.loader is None:
+            return None
+        loader, own = live.loader.loader, live.loader.loader.multiprocessing_context
+        if 0 < live.loader.largest_bytes < _LEAST:
+            return NotApplied(SMALL_TENSORS, LOADER)
+        if not loader.num_workers:
+            return NotApplied(HAS_NO_WORKERS, LOADER)
+        if not may_collate_by_torch(loader.collate_fn):
+            return NotApplied(OWN_COLLATE, LOADER)
+        return _refused(get_start_method() if own is None else own.get_start_method())
+
     def install(self, value: Any, context: FixContext) -> None:
         if not hasattr(torch._C, "_storage_Use_Count"):
             context.not_applied(NotApplied(NO_USE_COUNT))
@@ -287,7 +306,7 @@ class _Loaders:
         if not workers or iterator in self._followed:
             return iterator
         place = self._marks.place(loader)
-        refused = _refused(workers[0])
+        refused = _refused(getattr(type(workers[0]), "_start_method", None) or get_start_method())
         if refused is not None:
             self._marks.context.not_applied(replace(refused, place=place))
             return iterator
@@ -307,12 +326,26 @@ class _Loaders:
         return batch
 
 
-def _refused(worker: Any) -> NotApplied | None:
+def _refused(start: str) -> NotApplied | None:
+    """Why workers that were started so cannot use memory again; None where they can."""
     strategy = torch.multiprocessing.get_sharing_strategy()
     if strategy != "file_descriptor":
         return NotApplied(SHARING_STRATEGY, LOADER, value=strategy)
-    start = getattr(type(worker), "_start_method", None) or get_start_method()
     return None if start == "fork" else NotApplied(START_METHOD, LOADER, value=start)
+
+
+def may_collate_by_torch(collate: Any) -> bool:
+    """Whether a collate function is torch's own, or names one of those, or cannot be read."""
+    data = torch.utils.data
+    if collate in (data.default_collate, data.default_convert):
+        return collate is data.default_collate
+    code = getattr(getattr(collate, "__func__", collate), "__code__", None)
+    waiting, names = [code] if code is not None else [], set[str]()
+    while waiting:
+        one = waiting.pop()
+        names.update(one.co_names)
+        waiting += [inner for inner in one.co_consts if isinstance(inner, CodeType)]
+    return code is None or any("collate" in name for name in names)
 
 
 FIX = Recycle()

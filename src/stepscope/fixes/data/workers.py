@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ObservedProgram, ProgramPart, waits_little
-from stepscope.fixes.base import Fix, FixContext, FixKind
+from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram
 from stepscope.fixes.inspect.cpus import allowed_cpus
 from stepscope.fixes.inspect.dataset_traits import dataset_traits
 from stepscope.fixes.inspect.loaders import (
@@ -249,6 +249,10 @@ class Workers(Fix):
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         loads = known.show is not None and known.show.loaders
         return [changes.set_workers(int(value or _PREDICTED))] if loads else None
+
+    def check(self, live: LiveProgram) -> NotApplied | None:
+        refused = None if live.loader is None else _refused(live.loader.arguments)
+        return None if refused is None else replace(refused, target=LOADER)
 
     def install(self, value: Any, context: FixContext) -> None:
         count = value or default_workers()

@@ -259,7 +259,7 @@ def after_the_model(
 
     def make(kind: str, source: Source, line: int) -> list[Change]:
         model = model_called(source, line, kind)
-        written = statement.format(model.name)
+        written = statement.format(model.inside)
         needed = imports_torch(source) if "torch." in statement else []
         return [*needed, source.after(model.made, (written,), order=order)]
 

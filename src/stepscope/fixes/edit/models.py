@@ -18,6 +18,13 @@ class ModelVariable:
     name: str
     made: ast.stmt
 
+    @property
+    def inside(self) -> str:
+        """The model itself where `nn.DataParallel` wraps it last."""
+        value = getattr(self.made, "value", None)
+        wraps = isinstance(value, ast.Call) and callee(value) == "DataParallel"
+        return f"{self.name}.module" if wraps else self.name
+
 
 def model_called(source: Source, line: int, kind: str) -> ModelVariable:
     """The model of class `kind` that a line calls. Raises PatchError if it is ambiguous."""

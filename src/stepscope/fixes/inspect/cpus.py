@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from stepscope.hardware.gpus import first_visible_gpu, pci_locality
 from stepscope.hardware.processor import cgroup_limits, cpu_list
 
 _TOPOLOGY = Path("/sys/devices/system/cpu")
@@ -48,6 +47,8 @@ def numa_nodes(root: Path = Path("/")) -> dict[int, set[int]]:
 def gpu_numa_node(environ: Mapping[str, str], root: Path = Path("/")) -> int | None:
     """The NUMA node of the GPU this process will use first; None where it is not known. Under
     torchrun that is the one numbered LOCAL_RANK."""
+    from stepscope.hardware.gpus import first_visible_gpu, pci_locality
+
     folders = sorted((root / "proc/driver/nvidia/gpus").glob("*:*"))
     found = [re.search(r"GPU UUID:\s*(\S+)", _read(one / "information")) for one in folders]
     uuids = [one[1] if one else None for one in found]

@@ -11,7 +11,9 @@ from stepscope.fixes.base import FixContext
 from stepscope.fixes.inspect.dataset_code import word_set
 from stepscope.fixes.inspect.dataset_traits import dataset_traits
 from stepscope.fixes.lazy import torch
-from stepscope.record.fix import DataChange, SourceLine, Trait, TraitKind, Variation
+from stepscope.record.fix import DataChange, Reason, SourceLine, Trait, TraitKind, Variation
+
+HAS_NO_WORKERS: Final = Reason("has_no_workers", "{subject} has no workers; add --fix workers")
 
 
 class LoaderRecords:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
-from stepscope.fixes.base import FixContext
+from stepscope.fixes.base import FixContext, LiveProgram, refused_by_all
 from stepscope.fixes.lazy import torch
 from stepscope.record.fix import OPTIMIZER, Applied, NotApplied, Reason, SourceLine
 
@@ -72,8 +72,7 @@ def switch_optimizer_flag(flag: str, context: FixContext, decide: Decide) -> Non
             refused = _flag_conflict(flag, optimizer, group) or decide(optimizer, group)
             if refused is not None:
                 known.add(place)
-                record = replace(refused, target=OPTIMIZER, object=name, place=made_here)
-                context.not_applied(record)
+                context.not_applied(replace(_about(optimizer, refused), place=made_here))
             else:
                 group[flag] = True
                 context.applied(Applied(OPTIMIZER, name, made_here))
@@ -82,6 +81,18 @@ def switch_optimizer_flag(flag: str, context: FixContext, decide: Decide) -> Non
 
     context.seams.optimizer_made(made)
     context.seams.optimizer_stepped(stepped)
+
+
+def flag_refused(flag: str | None, live: LiveProgram, decide: Decide) -> NotApplied | None:
+    """Why `flag` would be set of no parameter group at all; None where it would of some."""
+    groups = ((one, group) for one in live.optimizers for group in one.param_groups)
+    answers = (_flag_conflict(str(flag), one, group) or decide(one, group) for one, group in groups)
+    found = refused_by_all(answers)
+    return found and _about(live.optimizers[0], found)
+
+
+def _about(optimizer: Any, refused: NotApplied) -> NotApplied:
+    return replace(refused, target=OPTIMIZER, object=type(optimizer).__name__)
 
 
 def torch_optimizer_name(optimizer: Any) -> str | None:

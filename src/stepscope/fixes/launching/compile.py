@@ -3,14 +3,16 @@ its CUDA graph replays overwrite."""
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from stepscope.analyze.replay import known as replay
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import COMPILED, ObservedProgram, unsuitable
-from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram, SourceEdit, refused_by_all
 from stepscope.fixes.lazy import changes, tasks, torch
 from stepscope.record.fix import (
     MODEL,
@@ -49,15 +51,28 @@ GRAPH_MEMORY_REUSED = Reason(
 COMPILER_FAILED = Reason("compiler_failed", "torch.compile failed: {error}")
 
 
-def missing_tools(kind: str) -> Reason | None:
-    """Why code for a kind of device cannot be generated here; None if it can."""
+def absent_tools(kind: str) -> Reason | None:
+    """What code for a kind of device cannot be generated without and is not installed here; None
+    where nothing is missing at a glance."""
     if kind == "cuda":
-        from torch.utils._triton import has_triton
-
-        if not has_triton():
+        if find_spec("triton") is None:
             return NO_TRITON
         found = any(map(shutil.which, (os.environ.get("CC") or "gcc", "gcc", "clang")))
         return None if found else NO_C_COMPILER
+    found = any(map(shutil.which, (os.environ.get("CXX") or "g++", "g++", "clang++", "gcc")))
+    return NO_CPP_COMPILER if kind == "cpu" and not found else None
+
+
+def missing_tools(kind: str) -> Reason | None:
+    """Why code for a kind of device cannot be generated here; None if it can. Imports the
+    compiler."""
+    absent = absent_tools(kind)
+    if absent is not None:
+        return absent
+    if kind == "cuda":
+        from torch.utils._triton import has_triton
+
+        return None if has_triton() else NO_TRITON
     if kind == "cpu":
         from torch._inductor import exc
         from torch._inductor.cpp_builder import get_cpp_compiler
@@ -208,16 +223,18 @@ class Compile(Fix):
         kept = {"keep": _COMPILED_HOST} if (value or "default").startswith("default") else {}
         return [changes.fuse_pointwise(), changes.drop_launch_cost(*_MODEL_PHASES, **kept)]
 
+    def check(self, live: LiveProgram) -> NotApplied | None:
+        return refused_by_all(_refused(one.module, absent_tools) for one in live.models)
+
     def install(self, value: Any, context: FixContext) -> None:
         mode, _, dynamic = value.partition(",")
         compiled: WeakSet[Any] = WeakSet()
 
         def found(module: Any) -> None:
             name, place = type(module).__qualname__, context.place()
-            kind = next((p.device.type for p in module.parameters()), "cpu")
-            reason = reason_not_compiled(module) or (None if _backend else missing_tools(kind))
-            if reason is not None:
-                context.not_applied(NotApplied(reason, MODEL, name, place))
+            refused = _refused(module, missing_tools)
+            if refused is not None:
+                context.not_applied(replace(refused, place=place))
                 return
             options: dict[str, Any] = {"backend": _backend} if _backend else {"mode": mode}
             own = compile_in_place(module, **options, dynamic=True if dynamic else None)
@@ -259,6 +276,13 @@ class Compile(Fix):
             return {}
         own_mode = {"torch_compile_mode": f'"{mode}"'} if mode != "default" else {}
         return {"torch_compile": "True"} | own_mode
+
+
+def _refused(module: Any, missing: Callable[[str], Reason | None]) -> NotApplied | None:
+    """Why a model is not compiled; None where it is. `missing`: which tools a device lacks."""
+    kind = next((p.device.type for p in module.parameters()), "cpu")
+    reason = reason_not_compiled(module) or (None if _backend else missing(kind))
+    return None if reason is None else NotApplied(reason, MODEL, type(module).__qualname__)
 
 
 def _compile_call(value: str) -> str:

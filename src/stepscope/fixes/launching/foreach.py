@@ -4,8 +4,8 @@ from typing import Any
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, ProgramPart, unsuitable
-from stepscope.fixes.base import Fix, FixContext, FixKind
-from stepscope.fixes.inspect.models import switch_optimizer_flag
+from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram
+from stepscope.fixes.inspect.models import flag_refused, switch_optimizer_flag
 from stepscope.fixes.lazy import changes, tasks, torch
 from stepscope.record.fix import NotApplied, Reason
 from stepscope.record.trial import Rejection
@@ -53,6 +53,9 @@ class Foreach(Fix):
             )
         between = (tasks.StretchKind.GAP, tasks.StretchKind.PYTHON, tasks.StretchKind.ANNOTATION)
         return [changes.scale_host(tasks.select_host(*between, phase="optimizer"), _HOST_LEFT)]
+
+    def check(self, live: LiveProgram) -> NotApplied | None:
+        return flag_refused(self.argument, live, _misfit)
 
     def install(self, value: Any, context: FixContext) -> None:
         switch_optimizer_flag("foreach", context, _misfit)

@@ -5,8 +5,12 @@ from typing import Any
 from stepscope.analyze.replay import known as replay
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, ProgramPart, unsuitable
-from stepscope.fixes.base import Fix, FixContext, FixKind
-from stepscope.fixes.inspect.models import switch_optimizer_flag, torch_optimizer_name
+from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram
+from stepscope.fixes.inspect.models import (
+    flag_refused,
+    switch_optimizer_flag,
+    torch_optimizer_name,
+)
 from stepscope.fixes.lazy import changes, torch
 from stepscope.record.fix import NotApplied, Reason
 from stepscope.record.trial import Rejection
@@ -77,13 +81,26 @@ class FusedOptimizer(Fix):
         factor = min(1.0, least / now) if least and now else step.passes / step.eager_passes
         return [changes.fuse_optimizer(device_factor=factor)]
 
+    def check(self, live: LiveProgram) -> NotApplied | None:
+        return flag_refused(self.argument, live, _misfit)
+
     def install(self, value: Any, context: FixContext) -> None:
-        switch_optimizer_flag("fused", context, _prepare)
+        switch_optimizer_flag("fused", context, _prepared)
 
 
-def _prepare(optimizer: Any, group: dict[str, Any]) -> NotApplied | None:
-    """Why the parameters of a group cannot be updated by the fused kernel; where they can, step
-    counts that an unfused optimizer keeps on the CPU are put where the kernel looks for them."""
+def _prepared(optimizer: Any, group: dict[str, Any]) -> NotApplied | None:
+    """As `_misfit`; where the kernel fits, step counts that an unfused optimizer keeps on the CPU
+    are put where the kernel looks for them."""
+    refused = _misfit(optimizer, group)
+    for parameter in group["params"] if refused is None else ():
+        state = optimizer.state.get(parameter, {})
+        if torch.is_tensor(state.get("step")):
+            state["step"] = state["step"].to(parameter.device, torch.float32)
+    return refused
+
+
+def _misfit(optimizer: Any, group: dict[str, Any]) -> NotApplied | None:
+    """Why the parameters of a group cannot be updated by the fused kernel."""
     operator = f"aten::_fused_{str(torch_optimizer_name(optimizer)).lower()}_"
     for parameter in group["params"]:
         kind, grad = parameter.device.type, parameter.grad
@@ -99,10 +116,6 @@ def _prepare(optimizer: Any, group: dict[str, Any]) -> NotApplied | None:
             alike = getattr(other, "shape", None) == parameter.shape  # kernels take them as one
             if alike and other.stride() != parameter.stride():
                 return NotApplied(OTHER_LAYOUT)
-    for parameter in group["params"]:
-        state = optimizer.state.get(parameter, {})
-        if torch.is_tensor(state.get("step")):
-            state["step"] = state["step"].to(parameter.device, torch.float32)
     return None
 
 

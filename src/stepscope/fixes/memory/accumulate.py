@@ -1,11 +1,12 @@
 """Accumulate several batches for each optimizer step."""
 
+from collections.abc import Collection
 from typing import Any
 from weakref import WeakSet
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ProgramPart
-from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram, SourceEdit
 from stepscope.fixes.lazy import changes, torch
 from stepscope.record.errors import UsageError
 from stepscope.record.fix import Applied, NotApplied, Reason, Target, TrainingChange
@@ -44,12 +45,7 @@ class _Gathering:
         """Why batches cannot be gathered; None if they can. May change only between groups."""
         if self._done:
             return None
-        if self._off:
-            return CLEARS_GRADIENTS
-        if len(self.optimizers) > 1:
-            return SEVERAL_OPTIMIZERS
-        names = {type(optimizer).__name__ for optimizer in self.optimizers}
-        return LBFGS if "LBFGS" in names else None
+        return CLEARS_GRADIENTS if self._off else _refused(self.optimizers)
 
     @property
     def _gathering(self) -> bool:
@@ -169,6 +165,11 @@ class Accumulate(Fix):
     def batches_per_update(self, value: str) -> int:
         return int(value or 1)
 
+    def check(self, live: LiveProgram) -> NotApplied | None:
+        reason = _refused(live.optimizers)
+        name = type(live.optimizers[0]).__name__ if live.optimizers else None
+        return None if reason is None else NotApplied(reason, object=name)
+
     def install(self, value: Any, context: FixContext) -> None:
         gathering, seams = _Gathering(value, context), context.seams
         seams.backward(gathering.backward)
@@ -190,6 +191,13 @@ class Accumulate(Fix):
             f"divide the loss by {value} before backward(); clip, step and zero gradients only "
             f"once in {value} iterations"
         )
+
+
+def _refused(optimizers: Collection[Any]) -> Reason | None:
+    """Why the gradients of these cannot be gathered; None where they can."""
+    if len(optimizers) > 1:
+        return SEVERAL_OPTIMIZERS
+    return LBFGS if any(type(one).__name__ == "LBFGS" for one in optimizers) else None
 
 
 def _divided(tensors: Any, gradients: Any, size: int) -> Any:

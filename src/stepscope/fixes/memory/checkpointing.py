@@ -1,12 +1,12 @@
 """Keep only the inputs of repeated blocks and recompute the rest in backward."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
-from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram, SourceEdit, refused_by_all
 from stepscope.fixes.inspect.dataset_code import is_trusted
 from stepscope.fixes.inspect.dataset_traits import dataset_traits
 from stepscope.fixes.inspect.traits import DatasetTraits
@@ -104,6 +104,39 @@ def _effect(block: Any, seen: DatasetTraits) -> Trait | None:
     return None
 
 
+class _Blocks:
+    """What of a model can be recomputed."""
+
+    def __init__(self, module: Any) -> None:
+        self.offers: list[Any] = []
+        """Models that know how to do it themselves."""
+        self.chosen: list[Any] = []
+        self.traits: dict[type, DatasetTraits] = {}
+        """Of the classes of those chosen."""
+        self.refused = self._refused(module)
+
+    def _refused(self, module: Any) -> NotApplied | None:
+        name = type(module).__qualname__
+        if is_compiled(module):
+            return NotApplied(PROGRAM_COMPILES, MODEL, name)
+        if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
+            return NotApplied(TORCHSCRIPT, MODEL, name)
+        self.offers = _self_checkpointing(module)
+        if self.offers:
+            on = all(getattr(one, "is_gradient_checkpointing", False) for one in self.offers)
+            return NotApplied(CHECKPOINTING_ALREADY, MODEL, name) if on else None
+        self.chosen = _repeated_blocks(module)
+        if not self.chosen:
+            return NotApplied(NO_REPEATED_BLOCKS, MODEL, name)
+        firsts = {type(block): block for block in reversed(self.chosen)}
+        self.traits = {
+            cls: dataset_traits(block, put_back=torch.nn.Module) for cls, block in firsts.items()
+        }
+        effects = (_effect(block, self.traits[type(block)]) for block in self.chosen)
+        trait = next(filter(None, effects), None)
+        return None if trait is None else NotApplied(BLOCKS_HAVE_EFFECTS, MODEL, name, trait=trait)
+
+
 class Checkpointing(Fix):
     """Random numbers are redrawn identically from every visible generator; buffers and attributes
     are restored. Models whose blocks have other effects are left alone. Blocks inside compiled code
@@ -125,6 +158,9 @@ class Checkpointing(Fix):
         phases = known.show.phases_ms if known.show else {}
         forward, backward = phases.get("forward", 0.0), phases.get("backward", 0.0)
         return [changes.scale_phase("backward", 1 + forward / backward)] if backward else None
+
+    def check(self, live: LiveProgram) -> NotApplied | None:
+        return refused_by_all(_Blocks(one.module).refused for one in live.models)
 
     def install(self, value: Any, context: FixContext) -> None:
         blocks: WeakKeyDictionary[Any, _Block] = WeakKeyDictionary()
@@ -172,30 +208,14 @@ class Checkpointing(Fix):
 
         def found(module: Any) -> None:
             name, place = type(module).__qualname__, context.place()
-            reason = None
-            if is_compiled(module):
-                reason = PROGRAM_COMPILES
-            elif any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
-                reason = TORCHSCRIPT
-            elif offers := _self_checkpointing(module):
-                _enable(offers, module, context)
+            blockwise = _Blocks(module)
+            if blockwise.refused is not None:
+                context.not_applied(replace(blockwise.refused, place=place))
+            if blockwise.offers:
+                _enable(blockwise.offers, module, context)
+            if blockwise.refused is not None or blockwise.offers:
                 return
-            chosen = [] if reason else _repeated_blocks(module)
-            if not chosen:
-                reason = reason or NO_REPEATED_BLOCKS
-                context.not_applied(NotApplied(reason, MODEL, name, place))
-                return
-            firsts = {type(block): block for block in reversed(chosen)}
-            module_class = torch.nn.Module
-            seen = {
-                cls: dataset_traits(block, put_back=module_class) for cls, block in firsts.items()
-            }
-            effects = (_effect(block, seen[type(block)]) for block in chosen)
-            trait = next(filter(None, effects), None)
-            if trait is not None:
-                refused = NotApplied(BLOCKS_HAVE_EFFECTS, MODEL, name, place, trait=trait)
-                context.not_applied(refused)
-                return
+            chosen, seen = blockwise.chosen, blockwise.traits
             kinds = ", ".join(sorted({type(block).__qualname__ for block in chosen}))
             record = Applied(BLOCKS, name, place, count=len(chosen), detail=kinds)
             for block in chosen:
@@ -224,7 +244,6 @@ def _enable(models: list[Any], root: Any, context: FixContext) -> None:
     name, place = type(root).__qualname__, context.place()
     for model in models:
         if getattr(model, "is_gradient_checkpointing", False):
-            context.not_applied(NotApplied(CHECKPOINTING_ALREADY, MODEL, name, place))
             continue
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         part = "" if model is root else f"{type(model).__qualname__} in "

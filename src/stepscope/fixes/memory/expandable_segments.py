@@ -4,7 +4,7 @@ import os
 import re
 from typing import Any
 
-from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram, SourceEdit
 from stepscope.fixes.lazy import torch
 from stepscope.record.fix import NO_CUDA, Applied, NotApplied, Reason, Target
 
@@ -39,12 +39,18 @@ class ExpandableSegments(Fix):
         kept = [part for part in parts if part and part.partition(":")[0].strip() != _KEY]
         return dict.fromkeys(_NAMES, ",".join([*kept, f"{_KEY}:True"]))
 
+    def check(self, live: LiveProgram) -> NotApplied | None:
+        if torch.version.cuda is None:
+            return NotApplied(NO_CUDA)
+        own = next((name for name in _NAMES if name in live.environment_changed), None)
+        return None if own is None else _set_by_program(own)
+
     def install(self, value: Any, context: FixContext) -> None:
         name = next((n for n in _NAMES if f"{_KEY}:True" not in os.environ.get(n, "")), None)
         if torch.version.cuda is None:
             context.not_applied(NotApplied(NO_CUDA))
         elif name is not None:
-            context.not_applied(NotApplied(PROGRAM_SETS_VARIABLE, code=name, value=f"{_KEY}:True"))
+            context.not_applied(_set_by_program(name))
         else:
             context.applied(Applied(ALLOCATOR))
 
@@ -53,6 +59,10 @@ class ExpandableSegments(Fix):
             f"start the program with {_NAMES[0]}={_KEY}:True, or set that before importing torch",
             before=("import os", f'os.environ["{_NAMES[0]}"] = "{_KEY}:True"'),
         )
+
+
+def _set_by_program(name: str) -> NotApplied:
+    return NotApplied(PROGRAM_SETS_VARIABLE, code=name, value=f"{_KEY}:True")
 
 
 FIX = ExpandableSegments()

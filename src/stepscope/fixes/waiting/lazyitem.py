@@ -3,23 +3,25 @@
 import ast
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import CodeType
 from typing import Any
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ObservedProgram, unsuitable
-from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram, SourceEdit, refused_by_all
 from stepscope.fixes.edit.statements import summed_late
 from stepscope.fixes.inspect.user_code import (
     SourceTree,
     call_under_way,
+    short_path,
+    source_tree,
     user_calling_frame,
     uses_of_name,
 )
 from stepscope.fixes.lazy import changes, torch
-from stepscope.record.fix import Applied, NotApplied, Reason, Target
+from stepscope.record.fix import Applied, NotApplied, Reason, SourceLine, Target
 from stepscope.record.trial import Rejection
 
 _MOST_WAITING = 8
@@ -264,6 +266,10 @@ class LazyItem(Fix):
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         return [changes.drop_waits("item")] if known.device == "cuda" else None
 
+    def check(self, live: LiveProgram) -> NotApplied | None:
+        """Of the lines that were seen to wait for a value."""
+        return refused_by_all(refused for at in live.items for refused in _judged_by_line(*at))
+
     def install(self, value: Any, context: FixContext) -> None:
         sites: dict[tuple[CodeType, int], bool] = {}
         plain_tensors = (torch.Tensor, torch.nn.Parameter)
@@ -304,6 +310,19 @@ class LazyItem(Fix):
             "where it is printed",
             changed,
         )
+
+
+def _judged_by_line(file: str, line: int) -> Iterator[NotApplied | None]:
+    """What speaks against each `.item()` of a line."""
+    tree, place = source_tree(file), SourceLine(short_path(file), line)
+    if tree is None:
+        yield NotApplied(SOURCE_UNREADABLE, place=place)
+        return
+    for call in tree.calls.values():
+        last = isinstance(call.func, ast.Attribute) and call.func.attr == "item"
+        if last and call.lineno <= line <= (call.end_lineno or line):
+            refused = reason_needed_now(call, tree)
+            yield refused and replace(refused, place=place)
 
 
 def _begin_reading(tensor: Any) -> Any:

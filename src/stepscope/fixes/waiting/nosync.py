@@ -10,7 +10,7 @@ from typing import Any
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ObservedProgram, unsuitable
-from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram, SourceEdit
 from stepscope.fixes.edit.statements import without_synchronize
 from stepscope.fixes.inspect.user_code import calling_frame, user_calling_frame
 from stepscope.fixes.lazy import changes, torch
@@ -114,6 +114,10 @@ class NoSync(Fix):
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         return [changes.drop_waits("synchronize")] if known.device == "cuda" else None
 
+    def check(self, live: LiveProgram) -> NotApplied | None:
+        other = _other_library()
+        return None if other is None else NotApplied(OTHER_CUDA_LIBRARY, code=other)
+
     def install(self, value: Any, context: FixContext) -> None:
         dropping = _Dropping(context)
         context.seams.synchronised(dropping.synchronised)
@@ -140,7 +144,7 @@ class _Dropping:
         frame = user_calling_frame(__file__)
         if frame is None:
             return call(*args, **kwargs)
-        other = next((name for name in _OTHER_CUDA if name in sys.modules), None)
+        other = _other_library()
         if other is not None:
             self.found(OTHER_CUDA_LIBRARY, other)
             return call(*args, **kwargs)
@@ -169,6 +173,10 @@ class _Dropping:
         self._context.not_applied(NotApplied(reason, place=place, code=library))
         if self._dropped:
             self._synchronize()
+
+
+def _other_library() -> str | None:
+    return next((name for name in _OTHER_CUDA if name in sys.modules), None)
 
 
 def _times_itself(file: str, line: int) -> bool:

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from threading import get_ident
 from time import monotonic_ns
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from torch import _C, Tensor
 
-from stepscope.probe.core import Core, drop_caller_frame
+from stepscope.probe.core import Core, FeedingLoader, drop_caller_frame
 from stepscope.probe.patches import Patches
 from stepscope.probe.row_log import DATA_WAIT, EPOCH_START, LEAVE, SAMPLES
 from stepscope.probe.unseen import unseen_by_program
@@ -50,9 +50,9 @@ def batch_size(batch: Any, axis: int = 0) -> int:
     return len(batch) if isinstance(batch, list | tuple) else 0
 
 
-def batch_bytes(batch: Any) -> int:
+def leaf_bytes(batch: Any) -> list[int]:
     """What its tensors and arrays hold, the first few of them."""
-    return sum(int(getattr(leaf, "nbytes", 0) or 0) for leaf in array_leaves(batch))
+    return [int(getattr(leaf, "nbytes", 0) or 0) for leaf in array_leaves(batch)]
 
 
 def array_leaves(batch: Any) -> Iterator[Any]:
@@ -89,6 +89,7 @@ def patch_loaders(core: Core, patches: Patches) -> None:
     axes: dict[int, int] = {}  # id of an iterator → the axis that counts samples
     largest = [0]  # bytes of the largest batch told of
     watched = _C._len_torch_function_stack
+    feeding: dict[int, FeedingLoader] = {}  # by the id of an iterator
     fresh: set[int] = set()  # iterators with workers that have not delivered yet
 
     @functools.wraps(original_init)
@@ -136,6 +137,7 @@ def patch_loaders(core: Core, patches: Patches) -> None:
                 fresh.add(id(iterator))
             axes.pop(id(iterator), None)
             sizes[id(iterator)] = _configured_batch_size(self)
+            feeding[id(iterator)] = FeedingLoader(ref(self), 0)
             core.end_row(RowKind.EPOCH, numbers[self])
         except Exception as problem:
             core.guard(problem)
@@ -178,15 +180,19 @@ def patch_loaders(core: Core, patches: Patches) -> None:
                 fresh.discard(key)
                 with _C.DisableTorchFunction():  # shapes are asked unseen by the program's modes
                     axis = axes[key] = batch_axis(batch, sizes.get(key))
-                    if (size := batch_bytes(batch)) > largest[0]:
+                    leaves = leaf_bytes(batch)
+                    if (size := sum(leaves)) > largest[0]:
                         largest[0] = size
                         core.facts.write(BatchFact(bytes=size))
+                    if key in feeding and leaves:
+                        feeding[key] = feeding[key]._replace(largest_bytes=max(leaves))
             if log.unclocked:
                 append(SAMPLES)
                 append(samples_of(batch, axis))
                 return batch
             if core.find_lines:
                 sites.add(sites.locate(_DATA_WAIT), now - begun)
+                core.feeding = feeding.get(key)
             log.samples += samples_of(batch, axis)
             log.batches += 1
             if not core.stepping:

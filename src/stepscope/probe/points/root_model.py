@@ -110,8 +110,9 @@ class RootModels:
             if not self.suspended:
                 self._patches.resume(cls)
 
-    def number(self, module: Any) -> int:
-        """A root's number in order of appearance; -1 for a module no optimizer trains."""
+    def number(self, module: Any, given: Any) -> int:
+        """A root's number in order of appearance; -1 for a module no optimizer trains. `given` are
+        the arguments of the present call."""
         known = self._numbers.get(id(module))
         if known is None:
             ids = self.core.param_ids
@@ -123,7 +124,7 @@ class RootModels:
                     self.core.facts.write(RootFact(id=len(self._names) - 1, name=name))
                 known = self._names.index(name)
                 for callback in self.core.on_root:
-                    callback(module)
+                    callback(module, given)
             self._numbers[id(module)] = known
         return known
 
@@ -131,15 +132,19 @@ class RootModels:
         return id(module) in self._numbers
 
     def fixed(self, call: Callable[..., Any], module: Any) -> Callable[..., Any]:
-        """A root's call as the fixes want it; those that prepare a model do so first."""
+        """A root's call as the fixes want it; those that prepare a model do so first. They are
+        given the model inside a wrapper that adds nothing."""
+        inner = inside_wrapper(module)
         met = self._met.get(id(module))
         if met is None or met() is not module:
             self._met[id(module)] = ref(module)
             for prepare in self.core.on_first_call:
-                prepare(module)
+                prepare(inner)
+        if inner is not module:
+            call = functools.partial(_call_on, call, module)
         for handler in reversed(self.core.around_root):
             call = functools.partial(handler, call)
-        return call
+        return call if inner is module else functools.partial(_call_on, call, inner)
 
     def unobserved(self, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """A call that is not timed; a root inside it is a part of it."""
@@ -160,7 +165,7 @@ class RootModels:
         which = self._numbers.get(id(module))
         if which is None:
             with unseen_by_program():
-                which = self.number(module)
+                which = self.number(module, (args, kwargs))
         if which < 0:
             return
         if not self.core.delivering:  # samples as a root receives them
@@ -171,6 +176,18 @@ class RootModels:
                     log.inputs += batch_size([*args, *kwargs.values()])
                 self._counted = (log.rows, log.backwards, which)
         self.core.called(which, grad)
+
+
+def inside_wrapper(module: Any) -> Any:
+    """The model in an `nn.DataParallel` that has one device, and so only calls it."""
+    while type(module) is torch.nn.DataParallel and len(module.device_ids) < 2:
+        module = module.module
+    return module
+
+
+def _call_on(call: Callable[..., Any], module: Any, _: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """A call with another module in the place of the one it is made with."""
+    return call(module, *args, **kwargs)
 
 
 def _nesting(module: Any) -> int:

@@ -180,7 +180,7 @@ class StateRecorder:
         self._written = False
 
     def install(self) -> None:
-        self._core.on_root.append(lambda model: self._met(self._models, model))
+        self._core.on_root.append(lambda model, _: self._met(self._models, model))
         self._core.on_optimizer.append(lambda one, _: self._met(self._optimizers, one))
         self._core.on_end.append(self._end)
 

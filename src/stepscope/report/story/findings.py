@@ -1,10 +1,15 @@
 """Findings: their cards, where the timeline shows them, and the baseline questions answered."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from stepscope.fixes.registry import exclude_each_other
+from stepscope.record.finding import ChangeKind
+from stepscope.record.fix import FixState, NotApplied
+from stepscope.record.fix_words import sentence
 from stepscope.record.timeline import DeviceEvents, HostEvents, HostKind, Timeline
 from stepscope.record.units import format_bytes, format_number
 from stepscope.report.story.blocks import (
@@ -57,11 +62,36 @@ def _fix_argument(fix: Document) -> str:
 
 
 def suggested_fixes(document: Document) -> list[str]:
-    """What the headroom rests on, as `--fix` takes it; all fixes where there is no headroom."""
+    """What the headroom rests on, as `--fix` takes it; where there is none, the fixes of findings
+    that go together, and with those the run was made with."""
     by = (document.get("headroom") or {}).get("by") or ()
-    found = document.get("findings") or []
-    chosen = [one for one in found if one["id"] in by] or found
-    return [_fix_argument(one["fix"]) for one in chosen if one["fix"] is not None]
+    found = [one for one in document.get("findings") or [] if one["fix"] is not None]
+    told = [one for one in found if one["id"] in by]
+    harmless = [one for one in found if one["kind"] != ChangeKind.SEMANTIC]
+    chosen: dict[str, str] = {}
+    for one in told or harmless:
+        name = one["fix"]["name"]
+        others = (*chosen, *_applied_fixes(document))
+        if name not in chosen and not any(exclude_each_other(name, other) for other in others):
+            chosen[name] = _fix_argument(one["fix"])
+    return [*chosen.values()]
+
+
+def fixes_to_run(document: Document, fixes: Iterable[str]) -> list[str]:
+    """These fixes and those the run was made with that go with them, as `--fix` takes them."""
+    new = {fix.partition("=")[0]: fix for fix in fixes}
+    kept = {
+        name: fix
+        for name, fix in _applied_fixes(document).items()
+        if not any(exclude_each_other(name, other) for other in new)
+    }
+    return [*(kept | new).values()]
+
+
+def _applied_fixes(document: Document) -> dict[str, str]:
+    """What the run was made with and took effect, by name."""
+    made = document.get("fixes") or ()
+    return {one["name"]: _fix_argument(one) for one in made if one["state"] == FixState.APPLIED}
 
 
 def distinct_answers(baseline: list[Document]) -> list[Document]:
@@ -158,6 +188,7 @@ def _card(
     sources: SourceLines,
 ) -> Card:
     predicted, edit, advice = one["predicted"], one["edit"], str(one["advice"])
+    advice = " ".join([*filter(None, [advice]), *map(_refusal, one.get("refused") or ())])
     at_ns, search = _timeline_place(one, timeline, window)
     step_ms = document["steps"]["mean_ms"]
     numbers = [
@@ -195,10 +226,17 @@ def _card(
     )
 
 
+def _refusal(refused: Document) -> str:
+    """Why a fix is not promised."""
+    record = NotApplied.from_json(refused["record"], refused["text"])
+    return f"{_fix_argument(refused['fix'])} does not apply ({sentence(record)})."
+
+
 def _command(one: Document, document: Document) -> str:
     if one["fix"] is None:
         return ""
-    options = fix_options(_fix_argument(fix) for fix in (one["fix"], *one["also"]))
+    new = [_fix_argument(fix) for fix in (one["fix"], *one["also"])]
+    options = fix_options(fixes_to_run(document, new))
     if "run" in document:
         return rerun_command(document, options)
     return f"stepscope run {options} PROGRAM"

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from stepscope.fixes import registry
 from stepscope.fixes.applicability import ObservedProgram, ProgramPart
 from stepscope.fixes.base import Fix, FixKind
 from stepscope.fixes.registry import all_fixes, fix_named
@@ -121,7 +122,9 @@ def _cannot_help(fix: Fix, program: ObservedProgram) -> Rejection | None:
         return Rejection(RejectReason.NO_LOADER)
     if fix.works_on is ProgramPart.OPTIMIZER and not program.optimizers:
         return Rejection(RejectReason.NO_OPTIMIZER)
-    return fix.applies(program)
+    needs = None if fix.requires is None else fix_named(fix.requires)
+    alone = needs is not None and not needs.in_use(program)  # what is missing comes with that fix
+    return fix.applies(program) or (None if alone else program.objection(fix.name))
 
 
 def by_expected_gain(found: Iterable[Candidate], base_s: float) -> list[Candidate]:
@@ -148,7 +151,7 @@ def fix_name(fix: str) -> str:
 def exclude_each_other(one: str, other: str) -> bool:
     """Whether two fixes, as `--fix` takes them, cannot be combined."""
     a, b = fix_name(one), fix_name(other)
-    return a == b or b in fix_named(a).bad_with or a in fix_named(b).bad_with
+    return a == b or registry.exclude_each_other(a, b)
 
 
 def with_candidate(fixes: Fixes, one: Candidate) -> Fixes:

@@ -1,18 +1,34 @@
 """The fix that replays forward, backward and the optimizer's step as CUDA graphs, and the graphs of
 optimizer updates."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from typing import Any
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import COMPILED, NOT_TRAINING, ObservedProgram, unsuitable
-from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
-from stepscope.fixes.launching.cuda_graph.model import GraphMisuseError, GraphRecorder
-from stepscope.fixes.launching.cuda_graph.root_model import GraphedRoot
+from stepscope.fixes.base import (
+    Fix,
+    FixContext,
+    FixKind,
+    LiveModel,
+    LiveProgram,
+    SourceEdit,
+    refused_by_all,
+)
+from stepscope.fixes.launching.cuda_graph.model import (
+    GraphMisuseError,
+    GraphRecorder,
+    is_strange,
+)
+from stepscope.fixes.launching.cuda_graph.root_model import (
+    STRANGE_INPUT,
+    GraphedRoot,
+    not_captured,
+)
 from stepscope.fixes.lazy import changes, torch
-from stepscope.record.fix import Applied, Broke, NotApplied, Reason, Target
+from stepscope.record.fix import MODEL, Applied, Broke, NotApplied, Reason, Target
 from stepscope.record.trial import Rejection
 
 _STEADY = 3  # calls with the same key before it is recorded
@@ -159,6 +175,9 @@ class CudaGraph(Fix):
         """The host's part of forward, backward and optimizer becomes one launch."""
         return [changes.drop_launch_cost()] if known.device == "cuda" else None
 
+    def check(self, live: LiveProgram) -> NotApplied | None:
+        return refused_by_all(_refused(one) for one in live.models)
+
     def install(self, value: Any, context: FixContext) -> None:
         roots: dict[int, GraphedRoot] = {}
         watching = False
@@ -224,6 +243,14 @@ class CudaGraph(Fix):
             "capture the model by torch.cuda.make_graphed_callables(model, sample_args) before "
             "training, with static shapes and without waiting for the GPU in forward"
         )
+
+
+def _refused(one: LiveModel) -> NotApplied | None:
+    strange = [kind for kind, _, layout in one.inputs if is_strange(kind, layout)]
+    refused = NotApplied(STRANGE_INPUT, code=strange[0].__qualname__) if strange else None
+    devices = [device for _, device, _ in one.inputs if device is not None]
+    refused = refused or not_captured(one.module, devices, GraphRecorder.kind)
+    return refused and replace(refused, target=MODEL, object=one.name)
 
 
 FIX = CudaGraph()

@@ -110,15 +110,21 @@ def flatten_tensors(nest: Any) -> FlatTensors:
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     plain = [_TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
     others = [leaf for leaf in plain if leaf is not _TENSOR]
-    kinds = (*_PLAIN, torch.dtype, torch.device)
-    odd = [leaf for leaf in others if not isinstance(leaf, kinds)]
-    odd += [tensor for tensor in tensors if tensor.layout != torch.strided]
+    odd = [leaf for leaf in others if is_strange(type(leaf), None)]
+    odd += [tensor for tensor in tensors if is_strange(type(tensor), tensor.layout)]
     key = (
         str(spec),
         tuple(_described(tensor) for tensor in tensors),
-        tuple((type(leaf), leaf) for leaf in others if isinstance(leaf, kinds)),
+        tuple((type(leaf), leaf) for leaf in others if not is_strange(type(leaf), None)),
     )
     return FlatTensors(tensors, key, type(odd[0]).__qualname__ if odd else None, spec, plain)
+
+
+def is_strange(kind: type, layout: Any) -> bool:
+    """Whether a graph can neither take nor freeze something of a class; `layout`: of a tensor."""
+    if layout is not None:
+        return bool(layout != torch.strided)
+    return not issubclass(kind, (*_PLAIN, torch.dtype, torch.device))
 
 
 def _described(tensor: Any) -> tuple[Any, ...]:

@@ -77,10 +77,11 @@ _SINGLE_GRADIENTS_ASKED = Reason(
 )
 
 
-def _not_captured(module: Any, tensors: list[Any], kind: str) -> NotApplied | None:
-    """The reason; None if it is worth trying. `kind`: the device that has graphs."""
+def not_captured(module: Any, inputs: Iterable[Any], kind: str) -> NotApplied | None:
+    """The reason; None if it is worth trying. `inputs`: where those are; `kind`: the device that
+    has graphs."""
     parameters = list(module.parameters())
-    devices = {tensor.device for tensor in (*parameters, *module.buffers(), *tensors)}
+    devices = {tensor.device for tensor in (*parameters, *module.buffers())} | {*inputs}
     if any(device.type != kind for device in devices):
         return NotApplied(NOT_ON_GPU)
     if len(devices) > 1:
@@ -253,7 +254,8 @@ class GraphedRoot:
         return taken.together(noted)
 
     def _record(self, call: Any, given: FlatTensors, key: Any) -> None:
-        refused = _not_captured(self.module, given.tensors, self._recorder.kind)
+        devices = [tensor.device for tensor in given.tensors]
+        refused = not_captured(self.module, devices, self._recorder.kind)
         if refused is None and not self._used:
             refused = NotApplied(NO_GRADIENT)
         if refused is not None:

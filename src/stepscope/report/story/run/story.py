@@ -24,7 +24,12 @@ from stepscope.report.story.blocks import (
     Tone,
     Weight,
 )
-from stepscope.report.story.findings import answers_sections, findings_section, suggested_fixes
+from stepscope.report.story.findings import (
+    answers_sections,
+    findings_section,
+    fixes_to_run,
+    suggested_fixes,
+)
 from stepscope.report.story.phrases import (
     DRIFTING,
     IDLE_CAUSES,
@@ -303,12 +308,13 @@ def _next_commands(document: Document) -> tuple[Command, ...]:
         return (Command("stepscope run --help"),)
     commands: list[Command] = []
     fixes = suggested_fixes(document)
+    options = fix_options(fixes_to_run(document, fixes))
     if fixes and run.get("here"):
-        commands.append(Command(f"stepscope run {fix_options(fixes)} PROGRAM", "apply them"))
+        commands.append(Command(f"stepscope run {options} PROGRAM", "apply them"))
     elif fixes:
         program = runnable(command_line(run))
         commands.append(Command(f"stepscope tune {program}", "measure and prove these"))
-        commands.append(Command(rerun_command(document, fix_options(fixes)), "apply them now"))
+        commands.append(Command(rerun_command(document, options), "apply them now"))
     elif run.get("window") and not document["windows"] and not run["under_way"]:
         how = rerun_command(document, WINDOW_AT_START)
         commands.append(Command(how, "record kernels: the run was too short"))
