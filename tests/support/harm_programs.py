@@ -11,8 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 from pathlib import Path
 
 import warm
