@@ -174,5 +174,5 @@ class TestCifar10:
             def __reduce__(self) -> Any:
                 return (exec, ("raise SystemExit",))
 
-        with pytest.raises(pickle.UnpicklingError, match="no place in a CIFAR-10 file"):
+        with pytest.raises(pickle.UnpicklingError, match="does not belong in a CIFAR-10 file"):
             Unpickler(io.BytesIO(pickle.dumps(Evil()))).load()

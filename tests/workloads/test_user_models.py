@@ -128,7 +128,7 @@ def test_a_module_of_the_users_is_imported(users):
         ("bad_inputs", "its inputs are a int, not tensors or a function of batch"),
         ("bad_loss", "its loss is a int, not a function of outputs"),
         ("words", "it does not take images [N, 3, 224, 224]"),
-        ("picture", "gives [1, 2, 224, 224], not logits [N, classes]"),
+        ("picture", "returns [1, 2, 224, 224], not logits [N, classes]"),
         ("needs", "TypeError: needs() missing 1 required positional argument: 'size'"),
     ],
 )
