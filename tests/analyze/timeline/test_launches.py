@@ -78,18 +78,20 @@ def test_the_host_is_blocked_once_where_calls_overlap():
 WAITS = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30)), min_size=1, max_size=12)
 
 
-@given(WAITS)
-def test_the_queue_is_what_was_launched_and_has_not_started(waits):
+@pytest.mark.parametrize("since", [0, 2**60])
+@given(waits=WAITS)
+def test_the_queue_is_what_was_launched_and_has_not_started(since, waits):
     made = Handmade()
     for launched, waited in waits:
-        made.work(launched + waited, launched + waited + 1, launch=(launched, launched))
-    (queue,) = launches_of(made, span=(0, 100)).queues
+        start = since + launched + waited
+        made.work(start, start + 1, launch=(since + launched, since + launched))
+    (queue,) = launches_of(made, span=(since, since + 100)).queues
     lengths = [sum(a <= now < a + wait for a, wait in waits) for now in range(100)]
     assert queue.longest == max(lengths)
     assert queue.mean == pytest.approx(sum(lengths) / 100)
     assert queue.empty_share == pytest.approx(lengths.count(0) / 100)
     assert queue.series == pytest.approx(lengths)
-    assert (queue.start_ns, queue.every_ns) == (0, 1.0)
+    assert (queue.start_ns, queue.every_ns) == (since, 1.0)
 
 
 def test_without_device_work_there_is_nothing_to_say():

@@ -50,8 +50,9 @@ def _launch_queue(timeline: Timeline, start: int, end: int) -> list[LaunchQueue]
         launched, begun = host.start[device.launch[own]], device.start[own]
         waits = begun > launched
         entered, left = np.sort(launched[waits]), np.sort(begun[waits])
-        edges = np.linspace(start, end, min(_POINTS, end - start) + 1)
-        waited = _elapsed(entered, edges) - _elapsed(left, edges)
+        # Since the start: floats do not tell late times apart.
+        edges = np.linspace(0, end - start, min(_POINTS, end - start) + 1)
+        waited = _elapsed(entered - start, edges) - _elapsed(left - start, edges)
         within = entered[(entered >= start) & (entered < end)]
         counts = (np.searchsorted(times, within, side="right") for times in (entered, left))
         lengths = np.subtract(*counts)
