@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +108,11 @@ def test_text_without_events_is_given_up_by_each_of_several_readers(
     path.write_bytes(b'{"traceEvents": [' + bytes(10_000_000))
     with pytest.raises(StepscopeError, match="no event boundary in bytes"):
         list(blocks.blocks(blocks.PlainText(path), 1000, blocks.Share(part, 2)))
+
+
+@pytest.mark.parametrize("ahead", [0, 5])
+def test_several_readers_have_each_block_once(ahead: int) -> None:
+    own = [list(islice(blocks.Share(n, 3, ahead).numbers(), 20)) for n in range(3)]
+    assert own[0][:ahead] == list(range(ahead))
+    assert sorted(number for some in own for number in some)[:50] == list(range(50))
+    assert all(some == sorted(some) for some in own)

@@ -105,3 +105,10 @@ def test_many_siblings_are_quick() -> None:
     duration[0] = size
     parent = link_parents(np.zeros(size, np.int32), start, duration)
     assert (parent[1:] == 0).all()
+
+
+def test_calls_on_the_way_out_of_a_deep_recursion_are_their_own_levels() -> None:
+    depth = 500  # more than the rounds in which rows skip at once
+    levels = [(0, n, 4 * depth - 3 * n) for n in range(depth)]
+    calls = [(0, 4 * depth - 2 * n - 1, 1) for n in reversed(range(depth))]
+    assert parents(levels + calls) == [*range(-1, depth - 1), *reversed(range(depth))]

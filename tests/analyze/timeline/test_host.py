@@ -1,10 +1,12 @@
 """What the host did: self times, threads, overhead and serial stretches."""
 
+import numpy as np
 import pytest
 from handmade import Handmade
 from msgspec import to_builtins
 from recordings import recorded
 
+from stepscope.analyze.timeline import host_threads
 from stepscope.analyze.timeline.host import host_use, serial_stretches
 from stepscope.analyze.timeline.host_threads import self_time
 from stepscope.analyze.timeline.intervals import merge, total
@@ -141,3 +143,14 @@ def test_serial_time_lies_where_the_device_is_idle(name):
         begin, until = stretch.start_ns, stretch.start_ns + stretch.duration_ns
         assert not ((device.start < until) & (device.end > begin)).any()
     assert to_builtins(host_use(timeline))["serial"]["total_ns"] == found.total_ns
+
+
+def test_what_a_thread_did_is_the_same_by_climbing_and_by_cutting(monkeypatch):
+    timeline = recorded("mi300_resnet_checkpointing_stacks")
+    random = np.random.default_rng(0)
+    thread = random.integers(0, len(timeline.threads), 2000)
+    time = random.integers(-10, timeline.span[1] + 10, 2000)
+    climbed = host_threads.innermost_at(timeline, thread, time)
+    assert len(np.unique(climbed)) > 100
+    monkeypatch.setattr(host_threads, "_USUAL_DEPTH", 0)
+    assert np.array_equal(host_threads.innermost_at(timeline, thread, time), climbed)
