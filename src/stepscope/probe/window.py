@@ -102,6 +102,7 @@ class Window:
         self._thread = get_ident()  # the one that has imported torch
         self._turn = Condition()  # held while the recorder is started or stopped
         self._giving_way = False
+        self._lost = False  # whether a recorder was left on in the main thread
         self.guard_stacks: Callable[[], Patches] | None = None
         """Has profile functions of the program's give notice while stacks are recorded."""
         self._stacks_guard: Patches | None = None
@@ -302,6 +303,8 @@ class Window:
         if here and self._log.observing:  # it is ours
             return
         with self._turn:
+            if here and self._lost:
+                self._forget_lost()
             if self._giving_way or (self._profiler is None and not self._plans):
                 return
             self._giving_way = True
@@ -315,7 +318,16 @@ class Window:
                 signal.pthread_kill(self._thread, _WAKE)
             if not self._turn.wait_for(lambda: self._profiler is None, _LONGEST_WAIT_S):
                 _abandoned.extend([self._profiler, self._mark])
-                self._profiler = None
+                self._lost, self._profiler = True, None
+
+    def _forget_lost(self) -> None:
+        """The program is about to record in this thread, for which torch still keeps the recorder
+        that was left as it was. Stopped it would crash; this is what takes it away unread."""
+        from torch._C import _autograd
+
+        self._lost, self._cooling = False, True
+        with self._at_work():
+            _autograd._disable_profiler_legacy(_autograd._ProfilerDisableOptions(True, False))
 
     def drop(self) -> None:
         """Stop without keeping anything: a recorder left on would slow the program and crash its

@@ -208,6 +208,45 @@ for number in range(12):
             torch.ones(4).sum()
         print(len(own.events()), flush=True)
 
+# %% thread_profiles_while_signals_are_blocked problems=no_window loud
+import signal
+
+def evaluate():
+    with torch.profiler.profile() as own, torch.no_grad():
+        torch.ones(4, 8).sum()
+    print(len(own.events()), flush=True)
+
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMAX])
+for number in range(12):
+    print(step(), flush=True)
+    if number == 3:
+        thread = threading.Thread(target=evaluate)
+        thread.start()
+        thread.join()
+        with torch.profiler.profile() as own:
+            torch.ones(4).sum()
+        print(len(own.events()), flush=True)
+
+# %% thread_profiles_beside_a_signal_handler problems=no_stacks,profiled_itself steps=any loud
+import signal
+
+def evaluate():
+    with torch.profiler.profile() as own, torch.no_grad():
+        torch.ones(4, 8).sum()
+    print(len(own.events()), flush=True)
+
+signal.signal(signal.SIGRTMAX, lambda *_: None)
+for number in range(12):
+    print(step(), flush=True)
+    if number == 7:
+        thread = threading.Thread(target=evaluate)
+        thread.start()
+        thread.join()
+        for _ in range(2):
+            with torch.profiler.profile(with_stack=True) as own:
+                torch.ones(4).sum()
+            print(len([event for event in own.events() if event.name == "aten::sum"]), flush=True)
+
 # %% raw_thread problems=no_window
 import _thread
 
