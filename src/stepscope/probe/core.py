@@ -233,7 +233,7 @@ class Core:
         self.find_lines = count < _LOOK_FIRST or count % _LOOK_EVERY == 0
         try:
             if self._recording:
-                self.window.step_ended(count, monotonic_ns())
+                self.window.step_ended(count, monotonic_ns(), self.device.capturing)
                 self._recording = not self.window.done
             if count >= self._due:
                 with unseen_by_program():

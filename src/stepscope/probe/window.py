@@ -17,9 +17,11 @@ from statistics import median
 from threading import Condition, get_ident, main_thread
 from typing import Any
 
+from torch.cuda import synchronize  # before the program may put its own there
+
 from stepscope.probe.patches import Patches
 from stepscope.probe.row_log import OBSERVER, RowLog
-from stepscope.probe.unseen import own_function_modes, unseen_by_program
+from stepscope.probe.unseen import is_profiled, own_function_modes, unseen_by_program
 from stepscope.record.facts import ProblemFact, WindowFact
 from stepscope.record.probe_options import ProbeOptions
 from stepscope.record.problems import ProblemKind
@@ -61,6 +63,15 @@ def _environ(name: str, value: str, when: bool = True) -> Iterator[None]:
         del os.environ[name]
 
 
+def _stop_recording(profiler: Any) -> None:
+    """Stop a recorder, which waits for the device first: by a name that may be the program's."""
+    inner = profiler.profiler
+    if inner.use_device is not None:
+        inner.use_device = None
+        synchronize()
+    profiler.stop()
+
+
 def _end_without_cleanup() -> None:
     """Have this process, a fork, skip the destructors of C++ when it exits: Kineto's wait for ever
     for a thread that only the parent has. Buffers of C are flushed before."""
@@ -79,6 +90,7 @@ class Window:
         self._facts = facts
         self._warmup = options.warmup
         self._at = options.window_at
+        self._memory = options.memory is not None
         self._plans: list[tuple[str, int, int]] = []
         if options.window:
             self._plans.append(("window", options.window, FLAG_PROFILED))
@@ -111,17 +123,22 @@ class Window:
         """Whether nothing is left to do."""
         return not self._plans and self._profiler is None and not self._cooling
 
-    def step_ended(self, step: int, now_ns: int) -> None:
+    def is_program_profiled(self) -> bool:
+        """Whether one of torch's profilers is on that is not ours."""
+        return is_profiled() and self._profiler is None
+
+    def step_ended(self, step: int, now_ns: int, capturing: bool = False) -> None:
+        """`capturing`: a CUDA graph is being captured, which to start or stop here would break."""
         if self._profiler is not None:
             if get_ident() != self._thread:
                 return
-            if self._giving_way:
+            if self._giving_way and not capturing:
                 self.drop()
                 return
             self._end_step()
             self._last_step = step
             self._left -= 1
-            if self._left > 0:
+            if self._left > 0 or capturing:
                 self._begin_step(step + 1)
             else:
                 self._stop(step)
@@ -135,7 +152,7 @@ class Window:
             self._recent.append(now_ns - self._last_ns)
             del self._recent[:-8]
         self._last_ns = now_ns
-        if self._due(step):
+        if self._due(step) and not capturing:
             self._start(step)
 
     def _due(self, step: int) -> bool:
@@ -155,7 +172,7 @@ class Window:
         if not get_ident() == self._thread == main_thread().ident:
             self._give_up("the steps do not run in the main thread")
             return
-        if torch.autograd.profiler._is_profiler_enabled:
+        if is_profiled():
             self._give_up(OWN_PROFILER)
             return
         name, steps, flags = self._plans[0]
@@ -173,7 +190,7 @@ class Window:
                 profiler = profile(
                     activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])],
                     record_shapes=not stacks,
-                    profile_memory=not stacks and cuda,
+                    profile_memory=self._memory and not stacks and cuda,
                     with_stack=stacks,
                     acc_events=True,
                 )
@@ -211,7 +228,7 @@ class Window:
             if profiler is None:  # dropped while another thread was waited for
                 return
             with _environ("TEARDOWN_CUPTI", "1", when=not self._plans):
-                profiler.stop()
+                _stop_recording(profiler)
             path = self._folder / f"{self._name}.pt.trace.json"
             partial = path.with_suffix(".part")  # the trace is written whole or not at all
             try:
@@ -306,7 +323,7 @@ class Window:
                 if profiler is not None:  # not while another thread was waited for
                     self._end_step()
                     profiler.profiler.acc_events = False  # what is not kept is not read either
-                    profiler.stop()
+                    _stop_recording(profiler)
             self._cooling = True
 
     def abandon(self) -> None:
