@@ -57,6 +57,7 @@ class Core:
         self.sites = Sites(folder, self.facts)
         self.device = DeviceClock(self.log)
         self.window = Window(options, self.log, self.facts)
+        self.device.watched = self.window.is_program_profiled
         self.rule = StepRule()
         self.steps = 0
         self.on_step: list[Callable[[int], int]] = []
@@ -110,7 +111,8 @@ class Core:
 
     def guard(self, problem: Exception) -> None:
         """A fault of our own: switch off, never reach the program."""
-        self.log.fail(problem)
+        if not self.device.failed_by(problem):
+            self.log.fail(problem)
 
     def optimizer_made(self, optimizer: Any, site: int) -> None:
         self.optimizers += 1
