@@ -15,7 +15,11 @@ from stepscope.probe.core import NEVER, Core
 from stepscope.probe.dataclock.clock import DataClock
 from stepscope.probe.patches import ImportWatch, Patches
 from stepscope.probe.points import compiler
-from stepscope.probe.points.host_waits import patch_saving, patch_waits
+from stepscope.probe.points.host_waits import (
+    patch_saving,
+    patch_sync_warnings,
+    patch_waits,
+)
 from stepscope.probe.points.loader import patch_loaders
 from stepscope.probe.points.profilers import patch_profilers
 from stepscope.probe.points.root_model import compiler_in_use, patch_root_models
@@ -145,6 +149,7 @@ class Observer:
             patch_profilers,
         ):
             patch(core, self._patches)
+        patch_sync_warnings(core, self._patches, self._patches)
         self._clock.install()
         watch.when_imported("torch._dynamo.eval_frame", compiler.skip_our_code)
         watch.when_imported("torch.export._trace", lambda _: compiler_in_use())

@@ -38,6 +38,16 @@ class Patches:
             if of is None or of is owner:
                 self._put(owner, name, value, ours)
 
+    def release(self, owner: Any, name: str | None = None) -> bool:
+        """Undo what `owner` has of ours, or one name of it, for good. Whether there was any."""
+        found = False
+        for place, (of, called, value, ours) in enumerate(self._saved):
+            if of is owner and name in (None, called) and ours is not value:
+                self._put(of, called, ours, value)
+                self._saved[place] = of, called, value, value
+                found = True
+        return found
+
     def restore(self) -> None:
         """Undo everything, last first. What the program has put in our place stays."""
         while self._saved:
@@ -45,7 +55,7 @@ class Patches:
             self._put(owner, name, ours, value)
 
     def _put(self, owner: Any, name: str, expected: Any, value: Any) -> None:
-        if vars(owner).get(name, _ABSENT) is not expected:
+        if expected is value or vars(owner).get(name, _ABSENT) is not expected:
             return
         if value is _ABSENT:
             delattr(owner, name)
