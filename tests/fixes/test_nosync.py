@@ -201,3 +201,13 @@ def test_on_a_device_losses_stay_the_same_and_times_between_events_can_be_read(t
         torch.cuda.Stream()
         assert train_there() == plain
     assert "the stream made" in run.fixes()["nosync"]["reasons"][0]
+
+
+def test_synchronisations_that_a_cuda_builds_clocks_time_are_dropped_too(
+    tmp_path, cuda, monkeypatch
+):
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    with fixed(tmp_path, "nosync") as run:
+        train(8)
+    assert cuda.waits == 3
+    assert run.fixes()["nosync"]["state"] == "applied"

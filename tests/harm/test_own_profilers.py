@@ -75,6 +75,12 @@ thread.join()
 print(counts)
 """
 
+RANGES = """
+for number in range(10):
+    with torch.autograd.profiler.emit_itt(enabled=number == 5):
+        print(step())
+"""
+
 FROM_A_CHILD = """
 for number in range(30):
     print(step(), flush=True)
@@ -100,6 +106,13 @@ def test_a_programs_own_profiler_sees_all_its_events_and_we_say_why_we_do_not(tm
     assert pair.same, pair.observed
     assert pair.problems == [OWN, *([STACKS] if program is NOW_AND_THEN else [])]
     assert pair.windows == []
+
+
+def test_a_window_gives_way_to_ranges_of_the_programs_own(tmp_path):
+    pair = bare_and_observed(tmp_path, RANGES, "--window-at", "5", "--window", "3")
+    assert pair.bare.exit_code == 0, pair.bare.stderr
+    assert pair.same, pair.observed
+    assert pair.problems == [OWN]
 
 
 def test_a_profiler_opened_after_the_window_is_left_alone(tmp_path):

@@ -1,8 +1,8 @@
 """The device's clock on made-up events: polled, pooled, never waited for."""
 
 import math
-import sys
-from types import ModuleType, SimpleNamespace
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -60,8 +60,8 @@ class Buffer:
 
     dtype = "float32"
 
-    def __init__(self, stream, pinned):
-        assert pinned
+    def __init__(self, stream, device, pinned):
+        assert (device, pinned) == ("cpu", True)
         stream.buffers += 1
         self.values = []
 
@@ -112,14 +112,15 @@ class Device:
 def device(tmp_path, monkeypatch):
     """A clock on a torch that only has events."""
     device = Device(tmp_path)
-    torch, cuda = ModuleType("torch"), ModuleType("torch.cuda")
-    torch.cuda = cuda
-    cuda.Event = lambda enable_timing: Event(device.stream)
-    cuda.current_device = lambda: 0
-    torch.empty = lambda size, dtype, pin_memory: Buffer(device.stream, pin_memory)
-    torch.stack = list
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    monkeypatch.setitem(sys.modules, "torch.cuda", cuda)
+    fake = SimpleNamespace(
+        empty=lambda size, dtype, device, pin_memory: Buffer(stream, device, pin_memory),
+        stack=list,
+        inference_mode=lambda mode: nullcontext(),
+    )
+    stream = device.stream
+    monkeypatch.setattr(device_module, "torch", fake)
+    monkeypatch.setattr(device_module, "Event", lambda enable_timing: Event(stream))
+    monkeypatch.setattr(device_module, "current_device", lambda: 0)
     monkeypatch.setattr(device_module, "_BUDGET", math.inf)
     monkeypatch.setattr(device_module, "_POLL_NS", -1)
     device.clock.activate()
@@ -422,3 +423,151 @@ def test_rows_are_timed_no_more_often_than_the_budget_allows(device, monkeypatch
     timed = sum(device.timed(row) for row in range(400))
     assert timed + 2 >= device_module._ALL_OF_FIRST
     assert 400 / 8 < timed < 400 / 4  # 50 µs for a row of 1.05 ms: one in six or so
+
+
+def test_nothing_is_asked_of_a_device_that_the_program_profiles(device):
+    device.step()
+    device.step()
+    made, device.clock.watched = device.stream.made, lambda: True
+    asked = []
+    device.stream.queued_ms += 1
+    before = [event.at for event in device.clock._pool]
+    for _ in range(3):
+        device.clock.loss(on_cuda(0.5))
+        profiled = device.step()
+        asked.append(device.stream.made)
+    assert asked == [made] * 3
+    assert [event.at for event in device.clock._pool[: len(before)]] == before
+    device.clock.watched = lambda: False
+    after = [device.step() for _ in range(3)]
+    device.clock.finish()
+    assert losses_of(device)[profiled] == 0.5
+    assert [device.timed(row) for row in (1, profiled, *after)] == [True, False, False, True, True]
+
+
+def test_losses_that_wait_for_a_profiler_to_end_are_bounded(device):
+    device.clock.watched = lambda: True
+    rows = 2 * device_module._UNSENT_ROWS
+    for number in range(rows):
+        device.clock.loss(on_cuda(float(number)))
+        device.end_row()
+    device.clock.watched = lambda: False
+    device.clock.finish()
+    known = losses_of(device)[: rows + 1].tolist()
+    assert math.isnan(known[0])
+    assert known[rows - 1] == rows - 1
+
+
+class AcceleratorError(RuntimeError):
+    """As torch raises it, by name."""
+
+
+def broken(self):
+    raise AcceleratorError("CUDA error: device-side assert triggered")
+
+
+@pytest.mark.parametrize("at", ["mark", "end_row", "poll", "finish"])
+def test_a_device_that_has_failed_ends_no_recording(tmp_path, device, monkeypatch, at):
+    from stepscope.probe.core import Core
+    from stepscope.record.probe_options import ProbeOptions
+
+    (tmp_path / "run").mkdir()
+    core = Core(ProbeOptions(str(tmp_path / "run"), 0))
+    core.device, device.clock._log = device.clock, core.log
+    core.end_row(RowKind.STEP)
+    core.end_row(RowKind.STEP)
+    monkeypatch.setattr(Event, {"poll": "query", "finish": "synchronize"}.get(at, "record"), broken)
+    if at == "mark":
+        device.clock.mark(FORWARD)
+    elif at == "finish":
+        device.clock.finish()
+    else:
+        core.end_row(RowKind.STEP)
+    assert not core.log.off
+    assert device.clock.failed
+    core.end_row(RowKind.STEP)
+    device.clock.finish()
+    assert not core.log.off
+
+
+def test_other_faults_still_end_the_recording(tmp_path, device, monkeypatch):
+    from stepscope.probe.core import Core
+    from stepscope.record.probe_options import ProbeOptions
+
+    (tmp_path / "run").mkdir()
+    core = Core(ProbeOptions(str(tmp_path / "run"), 0))
+    core.device, device.clock._log = device.clock, core.log
+
+    def record(self):
+        raise RuntimeError("ours")
+
+    core.end_row(RowKind.STEP)
+    monkeypatch.setattr(Event, "record", record)
+    core.end_row(RowKind.STEP)
+    assert core.log.off
+
+
+@pytest.fixture
+def real_copies(tmp_path, monkeypatch):
+    """A clock that copies with torch itself, on the host."""
+    empty = torch.empty
+    device = Device(tmp_path)
+    monkeypatch.setattr(device_module, "Event", lambda enable_timing: Event(device.stream))
+    monkeypatch.setattr(device_module, "current_device", lambda: 0)
+    monkeypatch.setattr(
+        DeviceClock, "_pinned", staticmethod(lambda dtype: empty(256, dtype=dtype, device="cpu"))
+    )
+    device.clock.activate()
+    return device
+
+
+def copied(device, value):
+    received = []
+    device.clock._copy([value], [(-1, 1)], received.append)
+    device.stream.catch_up()
+    device.clock.poll()
+    return received
+
+
+def test_modes_of_the_program_see_nothing_of_losses_being_copied(real_copies):
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    seen = []
+
+    class Functions(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            seen.append(function)
+            return function(*args, **(kwargs or {}))
+
+    class Dispatched(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            seen.append(function)
+            return function(*args, **(kwargs or {}))
+
+    value = torch.tensor(0.5)
+    with Functions(), Dispatched():
+        assert copied(real_copies, value) == [0.5]
+    assert seen == []
+
+
+def test_a_default_device_of_the_program_is_not_where_losses_are_copied(real_copies):
+    value = torch.tensor(0.5)
+    with torch.device("meta"):
+        assert copied(real_copies, value) == [0.5]
+
+
+def test_memory_pinned_in_inference_mode_serves_outside_it_too(real_copies):
+    value = torch.tensor(0.5)
+    with torch.inference_mode():
+        assert copied(real_copies, value) == [0.5]
+    assert copied(real_copies, value) == [0.5]
+
+
+def test_a_legacy_profiler_records_nothing_of_losses_being_copied(real_copies):
+    from torch.autograd import profiler_legacy
+
+    value = torch.tensor(0.5)
+    with profiler_legacy.profile() as own:
+        assert copied(real_copies, value) == [0.5]
+    assert [event.name for event in own.function_events] == []

@@ -77,3 +77,25 @@ def test_a_name_that_did_not_exist_is_gone_again():
     patches.restore()
     with pytest.raises(AttributeError):
         _ = module.fresh
+
+
+def test_what_is_released_does_not_come_back():
+    owner = type("Owner", (), {"kept": 1, "inherited": 2})
+    heir, patches = type("Heir", (owner,), {"own": 3}), Patches()
+    patches.set(heir, "own", 30)
+    patches.set(heir, "inherited", 20)
+    patches.set(owner, "kept", 10)
+    assert patches.release(heir)
+    assert not patches.release(heir)
+    for again in (patches.suspend, patches.resume, patches.restore):
+        assert (heir.own, heir.inherited, "inherited" in vars(heir)) == (3, 2, False)
+        again()
+    assert (heir.own, heir.inherited, owner.kept) == (3, 2, 1)
+
+
+def test_one_name_of_an_owner_is_released():
+    owner, patches = type("Owner", (), {"a": 1, "b": 2}), Patches()
+    patches.set(owner, "a", 10)
+    patches.set(owner, "b", 20)
+    assert patches.release(owner, "a")
+    assert (owner.a, owner.b) == (1, 20)

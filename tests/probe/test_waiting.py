@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from stepscope.record.facts import HostWait, SiteFact
+from stepscope.record.facts import HostWait, ProblemFact, SiteFact
 from stepscope.record.probe_options import ProbeOptions
 from stepscope.store.json_lines import read_facts
 from stepscope.store.table import read_table
@@ -76,7 +76,38 @@ def test_a_wait_that_raises_is_left_and_passes_its_error_on(core, tmp_path):
         raise RuntimeError("CUDA error")
 
     wait = host_waits._waiting(core, broken, "synchronize")
-    with pytest.raises(RuntimeError, match="CUDA error"):
+    with pytest.raises(RuntimeError, match="CUDA error") as raised:
         wait()
+    assert [entry.name for entry in raised.traceback] == [
+        inspect.currentframe().f_code.co_name,
+        "broken",
+    ]
     assert core.log.depth == 0
     assert [what for what, _, _ in waits(core, tmp_path)] == ["sync:synchronize"]
+
+
+def test_where_torch_warns_of_waits_it_names_the_program(core, tmp_path, monkeypatch):
+    import torch
+
+    from stepscope.probe.patches import Patches
+    from stepscope.probe.points import host_waits
+
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", asked := [].append)
+    own, patches = torch.Tensor.item, Patches()
+    host_waits.patch_waits(core, patches)
+    host_waits.patch_sync_warnings(core, patches, patches)
+    try:
+        torch.cuda.set_sync_debug_mode("error")
+        assert torch.Tensor.item is not own
+        torch.cuda.set_sync_debug_mode("warn")
+        torch.cuda.set_sync_debug_mode(1)
+        patches.suspend()
+        patches.resume()
+        assert "item" not in vars(torch.Tensor)
+        assert not hasattr(torch.nonzero, "__wrapped__")
+    finally:
+        patches.restore()
+    assert asked.__self__ == ["error", "warn", 1]
+    problems = read_facts(tmp_path / "facts.jsonl").all(ProblemFact)
+    assert [problem.kind for problem in problems] == ["waits_unseen"]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stepscope.probe import window as window_module
 from stepscope.probe.row_log import RowLog
 from stepscope.probe.window import _COOLING, Window, is_settled
 from stepscope.record.facts import ProblemFact, WindowFact
@@ -25,10 +26,11 @@ class Profiler:
 
     made: ClassVar[list["Profiler"]] = []
     problem: Exception | None = None
+    device: str | None = None
 
     def __init__(self, **asked):
         self.asked = asked
-        self.profiler = SimpleNamespace()
+        self.profiler = SimpleNamespace(use_device=Profiler.device)
         self.on = False
         self.steps = []
         Profiler.made.append(self)
@@ -62,7 +64,6 @@ def torch(monkeypatch):
     torch, profiler = ModuleType("torch"), ModuleType("torch.profiler")
     torch.cuda = SimpleNamespace(is_available=lambda: False)
     torch.profiler = profiler
-    torch.autograd = SimpleNamespace(profiler=SimpleNamespace(_is_profiler_enabled=False))
     profiler.profile, profiler.record_function = Profiler, Mark
     profiler.ProfilerActivity = SimpleNamespace(CPU="CPU", CUDA="CUDA")
     monkeypatch.setitem(sys.modules, "torch", torch)
@@ -81,12 +82,12 @@ class Program:
         self.window = Window(asked, self.log, FactLog(folder / "facts.jsonl"))
         self.now, self.step = 0, 0
 
-    def run(self, *durations_ms):
+    def run(self, *durations_ms, capturing=False):
         for duration in durations_ms:
             self.step += 1
             self.now += int(duration * MS)
             self.log.end_row(RowKind.STEP)
-            self.window.step_ended(self.step, self.now)
+            self.window.step_ended(self.step, self.now, capturing)
         return self
 
     @property
@@ -238,3 +239,40 @@ def test_a_program_that_ends_inside_the_window_keeps_what_was_recorded(program, 
     [(name, first, last)] = run.recorded
     assert (name, first) == ("window", 3)
     assert last >= 5, "steps 3, 4 and 5 were recorded whole"
+
+
+def test_the_recorder_neither_starts_nor_stops_while_a_graph_is_captured(program):
+    recorded = program(window=2, window_at=3, stacks=0)
+    recorded.run(1).run(1, 1, capturing=True)
+    assert Profiler.made == []
+    recorded.run(1, 1).run(1, 1, capturing=True)
+    assert Profiler.made[-1].on
+    recorded.run(1)
+    assert Profiler.made[-1].steps == [5, 6, 7, 8]
+    assert recorded.recorded == [("window", 5, 8)]
+
+
+def test_a_recorder_that_is_to_give_way_waits_for_a_capture_to_end(program):
+    recorded = program(window=8, window_at=2, stacks=0).run(1)
+    recorded.window._giving_way = True
+    recorded.run(1, capturing=True)
+    assert Profiler.made[-1].on
+    recorded.run(1)
+    assert not Profiler.made[-1].on
+
+
+def test_the_device_is_waited_for_without_what_the_program_may_have_named(program, monkeypatch):
+    waited = []
+    monkeypatch.setattr(window_module, "synchronize", lambda: waited.append("ours"))
+    monkeypatch.setattr(Profiler, "device", "cuda")
+    program(window=2, window_at=2, stacks=0).run(1, 1, 1)
+    assert waited == ["ours"]
+    assert Profiler.made[-1].profiler.use_device is None
+
+
+@pytest.mark.parametrize("memory", [None, "cuda"])
+def test_memory_is_recorded_where_it_was_asked_for(program, torch, memory):
+    torch.cuda.is_available = lambda: True
+    program(window=2, window_at=2, memory=memory).run(1, 1, 1, 1, 1)
+    asked = [made.asked["profile_memory"] for made in Profiler.made]
+    assert asked == [memory is not None, False]

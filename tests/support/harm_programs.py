@@ -4,6 +4,7 @@ They are the cells of a folder's files, `# %% name key=value flag …`; each fol
 folder's `template.py`.
 """
 
+import itertools
 import os
 import re
 import shlex
@@ -11,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile, zip_longest
 from pathlib import Path
 
 import warm
@@ -55,6 +55,7 @@ class HarmProgram:
     quick: bool = False
     loud: bool = False  # what it says on stderr is not compared
     module: bool = False  # it runs as `-m`
+    unfixed: bool = False  # what it prints tells of fixes: it runs without
 
     @property
     def fixes(self) -> list[str]:
@@ -141,12 +142,10 @@ def assert_same_ending(program: HarmProgram, bare: warm.Said, said: warm.Said) -
 def first_difference(bare: str, seen: str) -> str:
     """The first line of two texts that differs, from a little before where it does."""
     texts = bare.splitlines(), seen.splitlines()
-    for number, lines in enumerate(zip_longest(*texts), 1):
+    for number, lines in enumerate(itertools.zip_longest(*texts), 1):
         if lines[0] != lines[1]:
-            same = takewhile(
-                lambda pair: pair[0] == pair[1], zip(*(one or "" for one in lines), strict=False)
-            )
-            at = max(0, len([*same]) - 80)
+            pairs = enumerate(zip(*(line or "" for line in lines), strict=False))
+            at = max(0, next((n for n, (a, b) in pairs if a != b), 0) - 80)
             words = ["no such line" if line is None else repr(line[at:][:600]) for line in lines]
             return f"line {number} bare: {words[0]}, observed: {words[1]}"
     return f"the end of the last line, bare: {bare[-9:]!r}, observed: {seen[-9:]!r}"

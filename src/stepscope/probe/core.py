@@ -64,6 +64,7 @@ class Core:
         self.sites = Sites(folder, self.facts)
         self.device = DeviceClock(self.log)
         self.window = Window(options, self.log, self.facts)
+        self.device.watched = self.window.is_program_profiled
         self.rule = StepRule()
         self.clocks: Any = None
         """What turns the phase clocks off and on; None: they are on in every step."""
@@ -127,7 +128,8 @@ class Core:
 
     def guard(self, problem: Exception) -> None:
         """On a fault of our own, switch off; it never reaches the program."""
-        self.log.fail(problem)
+        if not self.device.failed_by(problem):
+            self.log.fail(problem)
 
     def optimizer_made(self, optimizer: Any, site: int) -> None:
         if self.clocks is not None:
@@ -301,7 +303,7 @@ class Core:
             self.find_lines = count < _LOOK_FIRST or count % _LOOK_EVERY == 0
         try:
             if self._recording and clocked:
-                self.window.step_ended(count, monotonic_ns())
+                self.window.step_ended(count, monotonic_ns(), self.device.capturing)
                 self._recording = not self.window.done
             if count >= self._due:
                 with unseen_by_program():

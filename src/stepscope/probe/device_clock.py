@@ -13,9 +13,13 @@ from dataclasses import dataclass
 from time import monotonic_ns
 from typing import Any
 
+import torch
 from torch._C import TensorBase
+from torch.cuda import Event, current_device  # before the program may put its own there
 
 from stepscope.probe.row_log import BACKWARD, FORWARD, H2D, OPTIMIZER, WAIT, RowLog
+from stepscope.probe.unseen import unrecorded
+from stepscope.record.problems import is_device_error
 
 _ORDER = {H2D: 0, FORWARD: 1, BACKWARD: 2, OPTIMIZER: 3}
 _OTHER = 4
@@ -76,27 +80,36 @@ class DeviceClock:
         """Whether every row is timed: those there are have a budget of their own."""
         self.capturing = False
         self.active = False  # whether the program uses CUDA
+        self.failed = False  # whether it can no longer, as after an assertion on the device
+        self.watched: Callable[[], bool] = lambda: False
+        """Whether a profiler of the program's would see what is asked of the device."""
 
     def activate(self) -> None:
         """The program has begun to use CUDA."""
-        from torch.cuda import Event, current_device
+        self.active = not self.failed
 
-        self._new_event = Event
-        self._current_device = current_device
-        self.active = True
+    def failed_by(self, problem: Exception) -> bool:
+        """Whether a problem is one of the device, which the program meets too: then nothing is
+        asked of it any more."""
+        if not is_device_error(type(problem).__name__, str(problem)):
+            return False
+        self.failed = True
+        self.active = self.timing = False
+        return True
 
     def mark(self, phase: int) -> None:
         """A phase begins: what the stream does up to here belongs to the one before."""
         if not self.timing or self.capturing:
             return
         slot = _ORDER[phase]
-        if slot == self._phase:
+        if slot == self._phase or self.watched():
             return
         began = monotonic_ns()
         try:
             self._marks.append((self._record(), self._phase))
-        except RuntimeError:  # the device has failed; the program meets the error too
-            self.active = self.timing = False
+        except RuntimeError as problem:
+            if not self.failed_by(problem):
+                raise
         self._phase = slot
         self._spent_ns += monotonic_ns() - began
 
@@ -162,6 +175,9 @@ class DeviceClock:
                 self._since_ns = now
             self._unsent.append((row, self._losses))
             self._losses = []
+        if self.watched():
+            self._stand_aside()
+            return
         self._time_rows(row, now)
         self._move_on(now)
         self._row_ns = now
@@ -195,15 +211,33 @@ class DeviceClock:
 
     def finish(self) -> None:
         """The program is over: wait for the device, and settle all that it has passed."""
-        if not self.catch_up():
-            return
-        if self._unsent:
-            self._send()
-        if self._timed:
-            self._timed[-1].marks[-1][0].synchronize()
-        if self._copied:
-            self._copied[-1].event.synchronize()
-        self.poll()
+        try:
+            if not self.catch_up():
+                return
+            if self._unsent:
+                self._send()
+            if self._timed:
+                self._timed[-1].marks[-1][0].synchronize()
+            if self._copied:
+                self._copied[-1].event.synchronize()
+            self.poll()
+        except RuntimeError as problem:
+            if not self.failed_by(problem):
+                raise
+
+    def _stand_aside(self) -> None:
+        """Nothing is asked of the device while the program profiles it; the latest losses wait."""
+        self._seen += 1
+        if self.timing:
+            self.timing = False
+            self._pool.extend(event for event, _ in self._marks)
+            self._marks = []
+            before = self._timed[-1] if self._timed else None
+            if before is not None and before.marks[-1][0] is self._first:
+                before.ends_here = True
+            else:
+                self._pool.append(self._first)
+        del self._unsent[:-_UNSENT_ROWS]
 
     def _time_rows(self, row: int, now: int) -> None:
         """End the timed row, if this was one, and decide whether the next one is."""
@@ -236,7 +270,7 @@ class DeviceClock:
         self._phase = _OTHER
 
     def _record(self) -> Any:
-        event = self._pool.pop() if self._pool else self._new_event(enable_timing=True)
+        event = self._pool.pop() if self._pool else Event(enable_timing=True)
         event.record()
         return event
 
@@ -273,21 +307,26 @@ class DeviceClock:
     def _copy(
         self, values: list[Any], rows: list[tuple[int, int]], receive: Callable[[float], Any] | None
     ) -> None:
-        import torch
-
         if len(self._copied) >= _MOST_PENDING:
             return
-        dtypes = {value.dtype for value in values}
-        dtype = dtypes.pop() if len(dtypes) == 1 else torch.float64
-        values = [value if value.dtype == dtype else value.to(dtype) for value in values]
-        free = self._buffers.setdefault(dtype, [])
-        buffer = free.pop() if free else torch.empty(_ROOM, dtype=dtype, pin_memory=True)
-        together = torch.stack([value.reshape(()) if value.dim() else value for value in values])
-        buffer[: len(values)].copy_(together, non_blocking=True)
+        with unrecorded(), torch.inference_mode(False):
+            dtypes = {value.dtype for value in values}
+            dtype = dtypes.pop() if len(dtypes) == 1 else torch.float64
+            values = [value if value.dtype == dtype else value.to(dtype) for value in values]
+            free = self._buffers.setdefault(dtype, [])
+            buffer = free.pop() if free else self._pinned(dtype)
+            scalars = [value.reshape(()) if value.dim() else value for value in values]
+            buffer[: len(values)].copy_(torch.stack(scalars), non_blocking=True)
         self._copied.append(_Copied(self._record(), buffer, rows, receive))
 
+    @staticmethod
+    def _pinned(dtype: Any) -> Any:
+        return torch.empty(_ROOM, dtype=dtype, device="cpu", pin_memory=True)
+
     def _read(self, done: _Copied) -> None:
-        values = done.buffer[: sum(count for _, count in done.rows)].tolist()
+        with unrecorded():
+            values = done.buffer[: sum(count for _, count in done.rows)].tolist()
+            self._buffers[done.buffer.dtype].append(done.buffer)
         at = 0
         for row, count in done.rows:
             mean = sum(values[at : at + count]) / count
@@ -297,8 +336,7 @@ class DeviceClock:
             elif row >= 0:
                 self._log.set_loss(row, mean)
         self._pool.append(done.event)
-        self._buffers[done.buffer.dtype].append(done.buffer)
 
     def _is_here(self, value: Any) -> bool:
         """Whether a tensor is on the device whose stream is timed."""
-        return bool(value.is_cuda) and value.get_device() == self._current_device()
+        return bool(value.is_cuda) and value.get_device() == current_device()

@@ -15,7 +15,11 @@ from stepscope.probe.core import Core
 from stepscope.probe.dataclock.clock import DataClock
 from stepscope.probe.patches import ImportWatch, Patches
 from stepscope.probe.points import compiler
-from stepscope.probe.points.host_waits import patch_saving, patch_waits
+from stepscope.probe.points.host_waits import (
+    patch_saving,
+    patch_sync_warnings,
+    patch_waits,
+)
 from stepscope.probe.points.loader import patch_loaders
 from stepscope.probe.points.profilers import patch_profilers
 from stepscope.probe.points.root_model import (
@@ -148,6 +152,7 @@ class Observer:
             patch(core, self._clocked)
         for patch_both in (patch_backward, patch_optimizers):
             patch_both(core, self._patches, self._clocked)
+        patch_sync_warnings(core, self._patches, self._clocked)
         self._clock.install()
         if (share := core.options.overhead) is not None:
             points = self._clocked, self._clock.patches

@@ -45,6 +45,16 @@ class Patches:
                 whole = self._put(owner, name, value, ours) and whole
         return whole
 
+    def release(self, owner: Any, name: str | None = None) -> bool:
+        """Undo what `owner` has of ours, or one name of it, for good. Whether there was any."""
+        found = False
+        for place, (of, called, value, ours) in enumerate(self._saved):
+            if of is owner and name in (None, called) and ours is not value:
+                self._put(of, called, ours, value)
+                self._saved[place] = of, called, value, value
+                found = True
+        return found
+
     def restore(self) -> None:
         """Undo everything, last first. What the program has put in our place stays."""
         while self._saved:
@@ -53,6 +63,8 @@ class Patches:
         self._away.clear()
 
     def _put(self, owner: Any, name: str, expected: Any, value: Any) -> bool:
+        if expected is value:
+            return True
         if vars(owner).get(name, _ABSENT) is not expected:
             return False
         if value is _ABSENT:

@@ -87,7 +87,7 @@ class ConfigReader:
         if step >= self._scale_at:
             self._scale_at = step + _SCALE_EVERY
             scale = getattr(self._core.scaler(), "_scale", None)
-            if scale is not None:
+            if scale is not None and not self._core.window.is_program_profiled():
                 self._core.device.late(scale, self._scales.append)
         return min(following, self._scale_at)
 
@@ -295,6 +295,8 @@ class MemoryReader:
 
     def write(self) -> None:
         """One fact with the peaks so far."""
+        if self._core.device.failed:  # it tells nothing any more
+            return
         state = state_bytes(self._config.optimizers, self._config.modules)
         for kind, sizes in state.items():
             kept = self._state.setdefault(kind, dict.fromkeys(sizes, 0))

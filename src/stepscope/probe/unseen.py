@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import _C, Tensor
 from torch._C import _autograd
+from torch.autograd import profiler
 from torch.overrides import TorchFunctionMode
 
 from stepscope.probe.sites import is_user_code
@@ -22,6 +23,25 @@ def unseen_by_program() -> AbstractContextManager[Any]:
 def _undispatched() -> Iterator[None]:
     with _C.DisableTorchFunction(), _C._DisableTorchDispatch():
         yield
+
+
+@contextmanager
+def unrecorded() -> Iterator[None]:
+    """The same, and the program's profiler records no operator."""
+    profiled = _autograd._profiler_enabled()
+    if profiled:
+        _autograd._enable_record_function(False)
+    try:
+        with unseen_by_program():
+            yield
+    finally:
+        if profiled:
+            _autograd._enable_record_function(True)
+
+
+def is_profiled() -> bool:
+    """Whether one of torch's profilers is on, in any thread."""
+    return bool(profiler._is_profiler_enabled)
 
 
 def is_plain(value: Any) -> bool:

@@ -17,9 +17,11 @@ from statistics import median
 from threading import Condition, get_ident, main_thread
 from typing import Any
 
+from torch.cuda import synchronize  # before the program may put its own there
+
 from stepscope.probe.patches import Patches
 from stepscope.probe.row_log import OBSERVER, RowLog
-from stepscope.probe.unseen import own_function_modes, unseen_by_program
+from stepscope.probe.unseen import is_profiled, own_function_modes, unseen_by_program
 from stepscope.record.facts import ProblemFact, WindowFact
 from stepscope.record.probe_options import ProbeOptions
 from stepscope.record.problems import ProblemKind
@@ -67,6 +69,15 @@ def _detaching(when: bool = True) -> AbstractContextManager[None]:
     return _environ("TEARDOWN_CUPTI", "1") if when else nullcontext()
 
 
+def _stop_recording(profiler: Any) -> None:
+    """Stop a recorder, which waits for the device first: by a name that may be the program's."""
+    inner = profiler.profiler
+    if inner.use_device is not None:
+        inner.use_device = None
+        synchronize()
+    profiler.stop()
+
+
 def _end_without_cleanup() -> None:
     """Have this process, a fork, skip the destructors of C++ when it exits: Kineto's wait for ever
     for a thread that only the parent has. Buffers of C are flushed before."""
@@ -85,6 +96,7 @@ class Window:
         self._facts = facts
         self._warmup = options.warmup
         self._at = options.window_at
+        self._memory = options.memory is not None
         self._plans: list[tuple[str, int, int]] = []
         if options.window:
             self._plans.append(("window", options.window, FLAG_PROFILED))
@@ -118,6 +130,10 @@ class Window:
         """Whether nothing is left to do."""
         return not self._plans and self._profiler is None and not self._cooling
 
+    def is_program_profiled(self) -> bool:
+        """Whether one of torch's profilers is on that is not ours."""
+        return is_profiled() and self._profiler is None
+
     def is_far(self, step: int, after: int) -> bool:
         """Whether nothing was recorded in the last `after` steps, or will be in the next ones."""
         if self.done:
@@ -128,17 +144,18 @@ class Window:
         """That step, or an earlier one, `before` steps from a recording."""
         return step if self.done or self._at is None else min(step, self._at - before)
 
-    def step_ended(self, step: int, now_ns: int) -> None:
+    def step_ended(self, step: int, now_ns: int, capturing: bool = False) -> None:
+        """`capturing`: a CUDA graph is being captured, which to start or stop here would break."""
         if self._profiler is not None:
             if get_ident() != self._thread:
                 return
-            if self._giving_way:
+            if self._giving_way and not capturing:
                 self.drop()
                 return
             self._end_step()
             self._last_step = step
             self._left -= 1
-            if self._left > 0:
+            if self._left > 0 or capturing:
                 self._begin_step(step + 1)
             else:
                 self._stop(step)
@@ -154,7 +171,7 @@ class Window:
             self._recent.append(now_ns - self._last_ns)
             del self._recent[:-8]
         self._last_ns = now_ns
-        if self._due(step):
+        if self._due(step) and not capturing:
             self._start(step)
 
     def _due(self, step: int) -> bool:
@@ -174,7 +191,7 @@ class Window:
         if not get_ident() == self._thread == main_thread().ident:
             self._give_up("the steps do not run in the main thread")
             return
-        if torch.autograd.profiler._is_profiler_enabled:
+        if is_profiled():
             self._give_up(OWN_PROFILER)
             return
         name, steps, flags = self._plans[0]
@@ -193,7 +210,7 @@ class Window:
                 profiler = profile(
                     activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])],
                     record_shapes=not stacks,
-                    profile_memory=not stacks and cuda,
+                    profile_memory=self._memory and not stacks and cuda,
                     with_stack=stacks,
                     acc_events=True,
                 )
@@ -233,7 +250,7 @@ class Window:
             if self._plans and own_function_modes():
                 self._give_up(OWN_MODES)
             with _detaching(when=not self._plans):
-                profiler.stop()
+                _stop_recording(profiler)
             path = self._folder / f"{self._name}.pt.trace.json"
             partial = path.with_suffix(".part")  # the trace is written whole or not at all
             try:
@@ -323,11 +340,12 @@ class Window:
     def _forget_lost(self) -> None:
         """The program is about to record in this thread, for which torch still keeps the recorder
         that was left as it was. Stopped it would crash; this is what takes it away unread."""
-        from torch._C import _autograd
+        from torch import _C
 
-        self._lost, self._cooling = False, True
+        autograd: Any = _C._autograd  # its types leave out what it takes
+        self._lost, self._cooling = False, _COOLING
         with self._at_work():
-            _autograd._disable_profiler_legacy(_autograd._ProfilerDisableOptions(True, False))
+            autograd._disable_profiler_legacy(autograd._ProfilerDisableOptions(True, False))
 
     def drop(self) -> None:
         """Stop without keeping anything: a recorder left on would slow the program and crash its
@@ -340,7 +358,7 @@ class Window:
                     self._end_step()
                     profiler.profiler.acc_events = False  # what is not kept is not read either
                     with _detaching():
-                        profiler.stop()
+                        _stop_recording(profiler)
             self._cooling = _COOLING
 
     def abandon(self) -> None:

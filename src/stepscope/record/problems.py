@@ -51,6 +51,11 @@ class ProblemKind(WordedEnum):
         "profiled_itself",
         "steps are partial: none are observed while the program profiles its Python calls",
     )
+    WAITS_UNSEEN = (
+        "waits_unseen",
+        "values read from the device are no waits here: torch.cuda.set_sync_debug_mode warns of"
+        " them, and would name stepscope",
+    )
     NO_STEPS = (
         "no_steps",
         "no steps seen: no optimizer, model or DataLoader was called."
@@ -97,6 +102,12 @@ def is_out_of_memory(type_name: str, message: str, limited: bool = False) -> boo
     if type_name.rsplit(".", 1)[-1] in _TYPES:
         return True
     return any(text in message for text in (*_MESSAGES, *(_UNDER_A_LIMIT if limited else ())))
+
+
+def is_device_error(type_name: str, message: str) -> bool:
+    """Whether an exception tells that a CUDA device has failed, or that its memory ran out. Every
+    later call on a failed device raises it again."""
+    return type_name in ("AcceleratorError", "OutOfMemoryError") or message.startswith("CUDA error")
 
 
 def says_out_of_memory(line: str) -> bool:

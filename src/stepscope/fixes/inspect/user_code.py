@@ -44,13 +44,14 @@ def short_path(path: str) -> str:
 
 PACKAGE_FOLDER = str(Path(__file__).parents[2])
 """The folder of stepscope itself."""
-_WRAPPERS = str(Path(PACKAGE_FOLDER) / "probe" / "points")
+_POINTS = str(Path(PACKAGE_FOLDER) / "probe" / "points")
+_TIMED = str(Path(PACKAGE_FOLDER) / "probe" / "core.py")  # what points make timed calls with
 
 
 def calling_frame(own: str) -> FrameType | None:
     """The frame that made the current call, skipping seams and points. None if stepscope itself
     made it: another fix, or the observer. `own` is the calling fix's file."""
-    passed = (_WRAPPERS, __file__, own)
+    passed = (_POINTS, _TIMED, __file__, own)
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(passed):
         frame = frame.f_back

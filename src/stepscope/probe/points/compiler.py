@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.compiler import is_compiling
 
-from stepscope.probe.core import Core
+from stepscope.probe.core import Core, drop_caller_frame
 from stepscope.probe.patches import Patches
 from stepscope.probe.points.root_model import compiler_in_use, timed_call
 from stepscope.probe.row_log import COMPILE
@@ -101,13 +101,21 @@ def patch_compile(core: Core, patches: Patches) -> None:
 
     @functools.wraps(begin)
     def capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
-        core.device.capturing = True
-        return begin(self, *args, **kwargs)
+        before, core.device.capturing = core.device.capturing, True
+        try:
+            return begin(self, *args, **kwargs)
+        except BaseException as error:
+            core.device.capturing = before
+            drop_caller_frame(error)
+            raise
 
     @functools.wraps(end)
     def capture_end(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             return end(self, *args, **kwargs)
+        except BaseException as error:
+            drop_caller_frame(error)
+            raise
         finally:
             core.device.capturing = False
 

@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch.compiler import is_compiling
 
-from stepscope.probe.core import Core, call_in_phase
+from stepscope.probe.core import Core, call_in_phase, drop_caller_frame
 from stepscope.probe.patches import Patches
 from stepscope.probe.row_log import H2D, SAVE, WAIT
 from stepscope.probe.sites import SiteKey
-from stepscope.record.facts import SiteKind
+from stepscope.record.facts import ProblemFact, SiteKind
 from stepscope.record.kinds import HostWait
+from stepscope.record.problems import ProblemKind
 from stepscope.record.row_log import RowKind
 
 
@@ -63,11 +64,40 @@ def patch_waits(core: Core, patches: Patches) -> None:
         patches.set(owner, "synchronize", _waiting(core, owner.synchronize, wait))
 
 
+def patch_sync_warnings(core: Core, patches: Patches, waits: Patches) -> None:
+    """Patch what has torch warn of waits. A warning names the function that is running: it is not
+    to be ours, so those of `waits` that may be do not stay."""
+    original = getattr(torch.cuda, "set_sync_debug_mode", None)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def set_sync_debug_mode(debug_mode: Any) -> None:
+        try:
+            if debug_mode in (1, "warn") and not core.log.off:
+                waits.release(torch, "nonzero")
+                if waits.release(torch.Tensor):
+                    core.facts.write(ProblemFact(kind=ProblemKind.WAITS_UNSEEN))
+        except Exception as problem:
+            core.guard(problem)
+        try:
+            original(debug_mode)
+        except BaseException as error:
+            drop_caller_frame(error)
+            raise
+
+    patches.set(torch.cuda, "set_sync_debug_mode", set_sync_debug_mode)
+
+
 def _waits(core: Core, wait: HostWait, call: Any, args: Any, kwargs: Any) -> Any:
     """A call in which the host waits for the device; the observer's own are not counted."""
-    if core.log.observing or core.log.unclocked:
-        return call(*args, **kwargs)
-    return call_in_phase(core, WAIT, core.wait_site(wait), call, args, kwargs)
+    try:
+        if core.log.observing or core.log.unclocked:
+            return call(*args, **kwargs)
+        return call_in_phase(core, WAIT, core.wait_site(wait), call, args, kwargs)
+    except BaseException as error:
+        drop_caller_frame(error)
+        raise
 
 
 def _waiting(core: Core, original: Any, kind: HostWait) -> Any:
@@ -75,7 +105,11 @@ def _waiting(core: Core, original: Any, kind: HostWait) -> Any:
     def wait(*args: Any, **kwargs: Any) -> Any:
         if core.compiles and is_compiling():
             return original(*args, **kwargs)
-        return _waits(core, kind, original, args, kwargs)
+        try:
+            return _waits(core, kind, original, args, kwargs)
+        except BaseException as error:
+            drop_caller_frame(error)
+            raise
 
     return wait
 
@@ -85,11 +119,13 @@ def _reading(core: Core, original: Any, kind: HostWait) -> Any:
     def read(*args: Any, **kwargs: Any) -> Any:
         with torch._C.DisableTorchFunction():
             on_device = args and getattr(args[0], "is_cuda", False)
-        if not on_device:
-            return original(*args, **kwargs)
-        if core.compiles and is_compiling():
-            return original(*args, **kwargs)
-        return _waits(core, kind, original, args, kwargs)
+        try:
+            if not on_device or (core.compiles and is_compiling()):
+                return original(*args, **kwargs)
+            return _waits(core, kind, original, args, kwargs)
+        except BaseException as error:
+            drop_caller_frame(error)
+            raise
 
     return read
 
@@ -125,27 +161,31 @@ def _moving(core: Core, original: Any, what: str) -> Any:
 
     @functools.wraps(original)
     def move(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if log.off or log.unclocked or (core.compiles and is_compiling()):
-            return original(self, *args, **kwargs)
-        with torch._C.DisableTorchFunction():
-            on_device = self.is_cuda
-        if on_device:
-            if what == "to" and aim(args, kwargs) == "cpu":
-                return _waits(core, _TO_CPU, original, (self, *args), kwargs)
-            return original(self, *args, **kwargs)
-        if aim(args, kwargs) != "cuda":
-            return original(self, *args, **kwargs)
-        begun = log.enter(H2D)
-        if not begun:
-            return original(self, *args, **kwargs)
-        if not device.active:
-            device.activate()
-        if device.timing:
-            device.mark(H2D)
         try:
-            return original(self, *args, **kwargs)
-        finally:
-            note(self, log.leave() - begun)
+            if log.off or log.unclocked or (core.compiles and is_compiling()):
+                return original(self, *args, **kwargs)
+            with torch._C.DisableTorchFunction():
+                on_device = self.is_cuda
+            if on_device:
+                if what == "to" and aim(args, kwargs) == "cpu":
+                    return _waits(core, _TO_CPU, original, (self, *args), kwargs)
+                return original(self, *args, **kwargs)
+            if aim(args, kwargs) != "cuda":
+                return original(self, *args, **kwargs)
+            begun = log.enter(H2D)
+            if not begun:
+                return original(self, *args, **kwargs)
+            if not device.active:
+                device.activate()
+            if device.timing:
+                device.mark(H2D)
+            try:
+                return original(self, *args, **kwargs)
+            finally:
+                note(self, log.leave() - begun)
+        except BaseException as error:
+            drop_caller_frame(error)
+            raise
 
     return move
 

@@ -12,13 +12,14 @@ from stepscope.probe.patches import Patches
 from stepscope.probe.window import OWN_PROFILER, PYTHON_PROFILER
 
 _METHODS = ("_prepare_trace", "_start_trace")
+_RANGES = (profiler.emit_nvtx, profiler.emit_itt)
 _FUNCTIONS = ("_prepare_profiler", "_enable_profiler", "_enable_profiler_legacy")
 _MODULES = (torch._C._autograd, torch.autograd, profiler_legacy)
 
 
 class _StartPoint:
-    """In place of a method that starts recording. It acts as the method is looked up: a frame of
-    ours beneath it would be recorded as a caller of all that follows."""
+    """In place of a method that starts recording, unless that is turned off. It acts as the method
+    is looked up: a frame of ours beneath it would be recorded as a caller of all that follows."""
 
     def __init__(self, core: Core, original: Any, why: str = OWN_PROFILER) -> None:
         self._core = core
@@ -26,7 +27,7 @@ class _StartPoint:
         self._why = why
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        if instance is not None:
+        if instance is not None and getattr(instance, "enabled", True):
             _give_way(self._core, self._why)
         return self._original.__get__(instance, owner)
 
@@ -66,6 +67,8 @@ def patch_profilers(core: Core, patches: Patches) -> None:
 
     for name in _METHODS:
         patches.set(profiler.profile, name, _StartPoint(core, vars(profiler.profile)[name]))
+    for ranges in _RANGES:
+        patches.set(ranges, "__enter__", _StartPoint(core, ranges.__enter__))
     for module in _MODULES:
         for name in _FUNCTIONS:
             if name in vars(module):

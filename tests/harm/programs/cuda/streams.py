@@ -180,7 +180,7 @@ for number in range(12):
 torch.cuda.set_sync_debug_mode("default")
 print(torch.stack(losses).tolist())
 
-# %% synchronizing_is_warned_of
+# %% synchronizing_is_warned_of unfixed problems=waits_unseen
 import warnings
 
 build()
