@@ -32,26 +32,34 @@ class Shape:
     """Steps of a process left out; the default window lies within them."""
 
 
-# Short blocks keep neighbours close in time; a GPU's queue fills anew in each, so they are longer.
+# By about how many milliseconds a step takes. Short blocks keep neighbours close in time; a GPU's
+# queue fills anew in each, so they are longer.
 SHAPES = {
-    ("cpu", 1): Shape(40, 10, process=1600, process_block=100, warmup=400),
-    ("cpu", 7): Shape(6, 2, process=300, process_block=20, warmup=80),
-    ("cpu", 40): Shape(2, 1, process=100, process_block=10, warmup=60),
-    ("cuda", 1): Shape(100, 20, process=1600, process_block=100, warmup=400),
-    ("cuda", 7): Shape(20, 5, process=300, process_block=20, warmup=80),
-    ("cuda", 40): Shape(8, 2, process=100, process_block=10, warmup=60),
+    ("cpu", 1): Shape(40, 10, process=3000, process_block=100, warmup=400),
+    ("cpu", 7): Shape(10, 3, process=600, process_block=20, warmup=120),
+    ("cpu", 40): Shape(2, 1, process=160, process_block=10, warmup=100),
+    ("cuda", 1): Shape(100, 20, process=3000, process_block=100, warmup=400),
+    ("cuda", 7): Shape(20, 5, process=600, process_block=20, warmup=120),
+    ("cuda", 40): Shape(8, 2, process=160, process_block=10, warmup=100),
 }
+PROGRAM_MS = {"mlp": 1, "wide cnn": 40}
+_USUAL_MS = 7
 
 
 @dataclass(frozen=True)
 class Setting:
     """What every process of a comparison has in common."""
 
-    ms: int
+    program: str
     device: str
     cores: list[int]
     size: int | None = None
     """Of the model or batch; None: still to be calibrated."""
+
+    @property
+    def ms(self) -> int:
+        """About how long a step takes."""
+        return PROGRAM_MS.get(self.program, _USUAL_MS)
 
     @property
     def shape(self) -> Shape:
@@ -59,7 +67,7 @@ class Setting:
         return SHAPES[self.device, self.ms]
 
     def arguments(self) -> list[str]:
-        found = ["--ms", str(self.ms), "--device", self.device]
+        found = ["--program", self.program, "--device", self.device]
         if self.size is not None:
             found += ["--size", str(self.size)]
         return [*found, "--cores", *map(str, self.cores)]
@@ -87,7 +95,13 @@ def child(command: list[str], planned_s: float) -> dict[str, Any]:
     if done.returncode:
         raise RuntimeError(f"{' '.join(command[1:])} failed:\n{done.stderr[-4000:]}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    if "missing" in found:
+        raise MissingProgramError(found["missing"])
     return found
+
+
+class MissingProgramError(Exception):
+    """What a program needs is not here."""
 
 
 def program(name: str) -> list[str]:
@@ -121,6 +135,7 @@ def process(setting: Setting, variant: str) -> dict[str, Any]:
 
 def _seen(folder: Path, shape: Shape) -> dict[str, Any]:
     from stepscope.record.facts import EndFact, ProblemFact, WindowFact
+    from stepscope.results.load import load
     from stepscope.store.json_lines import read_facts
 
     facts = read_facts(folder / "facts.jsonl")
@@ -132,7 +147,16 @@ def _seen(folder: Path, shape: Shape) -> dict[str, Any]:
         raise RuntimeError(f"of {shape.process} steps the observer saw {steps}")
     if any(last > shape.warmup for _, last in windows):
         raise RuntimeError(f"a window lies in the steady part: {windows}")
-    return {"steps": steps[0], "windows": windows}
+    document = load(folder).document
+    told = document["steps"]
+    return {
+        "steps": steps[0],
+        "windows": windows,
+        "mean_ms": told["mean_ms"],
+        "median_ms": told["median_ms"],
+        "clocked_steps": told["clocked_steps"],
+        "overhead": document["overhead"],
+    }
 
 
 def across(setting: Setting, seconds: float, most: int, seed: int) -> list[list[dict[str, Any]]]:
@@ -152,6 +176,12 @@ def across(setting: Setting, seconds: float, most: int, seed: int) -> list[list[
         rounds.append([{"variant": variant, **process(setting, variant)} for variant in order])
         longest = max(longest, time.monotonic() - begun)
     return rounds
+
+
+def bare_step_ms(ran: dict[str, Any], shape: Shape) -> float:
+    """The mean step of a process after its warm-up."""
+    blocks = steady(ran["block_ns"], ran["block_steps"], shape.warmup)
+    return float(sum(blocks) / len(blocks) / ran["block_steps"] / 1e6)
 
 
 def steady_ns(ran: dict[str, Any], shape: Shape) -> float:

@@ -5,7 +5,15 @@ from dataclasses import asdict, replace
 from statistics import median
 from typing import Any
 
-from _overhead_children import Setting, across, blocks, steady_ns, warmup_s
+from _overhead_children import (
+    MissingProgramError,
+    Setting,
+    across,
+    bare_step_ms,
+    blocks,
+    steady_ns,
+    warmup_s,
+)
 from _overhead_stats import estimate, goal_for, neighbours, pairs_of
 
 BLOCKS_SHARE = 0.5  # of the time for a step length; the rest goes to whole processes
@@ -14,11 +22,15 @@ PROCESS_S = 40.0  # of blocks, before another process is worth its start
 
 
 def measure(setting: Setting, seconds: float, most_pairs: int, most_blocks: int) -> dict[str, Any]:
-    """Everything about one step length."""
+    """Everything about one program."""
     until = time.monotonic() + seconds
-    inside = _inside(setting, _blocks_s(setting, seconds), most_blocks)
+    try:
+        inside = _inside(setting, _blocks_s(setting, seconds), most_blocks)
+    except MissingProgramError as problem:
+        return {"program": setting.program, "missing": str(problem)}
     first = inside["runs"][0]
-    setting = replace(setting, size=first["plan"][first["plan"]["knob"]])
+    setting = replace(setting, size=first["size"] or None)
+    step_ms = _step_ms(inside["runs"])
     left = until - time.monotonic()
     whole: dict[str, Any] = {"estimates": {}, "rounds": []}
     if left > 0:
@@ -27,12 +39,12 @@ def measure(setting: Setting, seconds: float, most_pairs: int, most_blocks: int)
         except RuntimeError as problem:  # what the blocks have shown stands
             whole["problem"] = str(problem).splitlines()[-1]
     return {
-        "ms": setting.ms,
-        "step_ms": _step_ms(inside["runs"]),
-        "goal": goal_for(setting.ms),
+        "program": setting.program,
+        "step_ms": step_ms,
+        "goal": goal_for(step_ms),
         "modules": first["modules"],
         "parameters": first["parameters"],
-        "plan": first["plan"],
+        "size": first["size"],
         "blocks": inside,
         "processes": whole,
     }
@@ -69,7 +81,7 @@ def _inside(setting: Setting, seconds: float, most: int) -> dict[str, Any]:
         planned_s = max(1.0, (until - begun) / (count - seed) - start_s)
         ran = blocks(setting, planned_s, -(-most // count), seed)
         start_s = max(1.0, time.monotonic() - begun - planned_s)
-        setting = replace(setting, size=ran["plan"][ran["plan"]["knob"]])
+        setting = replace(setting, size=ran["size"] or None)
         runs.append(ran)
     rounds = [order for ran in runs for order in ran["rounds"]]
     return {
@@ -87,6 +99,17 @@ def _whole(setting: Setting, seconds: float, most: int) -> dict[str, Any]:
     starts = [{ran["variant"]: warmup_s(ran, shape) for ran in order} for order in rounds]
     pairs = {kind: pairs_of(times, kind, "bare") for kind in ("observed", "windowed")}
     pairs["control"] = neighbours(times, "bare")
+    bare = [
+        next(bare_step_ms(ran, shape) for ran in order if ran["variant"] == "bare")
+        for order in rounds
+    ]
+    for kind in ("observed", "windowed"):
+        pairs[f"{kind}_told"] = [
+            (float(ran["observed"]["mean_ms"]), step_ms)
+            for order, step_ms in zip(rounds, bare, strict=True)
+            for ran in order
+            if ran["variant"] == kind
+        ]
     return {
         "estimates": {kind: asdict(estimate(some)) for kind, some in pairs.items() if some},
         "window_s": median(a - b for a, b in pairs_of(starts, "windowed", "observed")),

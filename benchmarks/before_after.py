@@ -41,7 +41,9 @@ def main() -> None:
     document: dict[str, Any] = {
         **head,
         "before": _git(trees["before"]),
-        "steps": [_observe(trees, ms, options.rounds, options.seconds) for ms in options.ms],
+        "steps": [
+            _observe(trees, name, options.rounds, options.seconds) for name in options.programs
+        ],
         "reading": _read_traces(trees, options.readings),
     }
     options.out.write_text(json.dumps(document) + "\n")
@@ -53,7 +55,7 @@ def _arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--before", type=Path, help="the checkout to compare with")
-    parser.add_argument("--ms", type=int, nargs="+", choices=(1, 7, 40), default=[1, 7])
+    parser.add_argument("--programs", nargs="+", default=["mlp", "cnn"], help="[mlp cnn]")
     parser.add_argument("--rounds", type=int, default=6, help="of both trees [6]")
     parser.add_argument("--seconds", type=float, default=12, help="of blocks per process [12]")
     parser.add_argument("--readings", type=int, default=7, help="of the trace by each tree [7]")
@@ -91,25 +93,25 @@ def _in_turn(trees: dict[str, Path], rounds: int) -> list[list[tuple[str, Path]]
     return [order[:: -1 if number % 2 else 1] for number in range(rounds)]
 
 
-def _observe(trees: dict[str, Path], ms: int, rounds: int, seconds: float) -> dict[str, Any]:
-    """What observing adds to steps of one length, in each tree."""
-    setting = Setting(ms, "cpu", cores_for("cpu"))
+def _observe(trees: dict[str, Path], program: str, rounds: int, seconds: float) -> dict[str, Any]:
+    """What observing adds to a program's steps, in each tree."""
+    setting = Setting(program, "cpu", cores_for("cpu"))
     shape = setting.shape
     blocks: dict[str, list[Any]] = {name: [] for name in trees}
     for number, turn in enumerate(_in_turn(trees, rounds)):
         for name, tree in turn:
-            print(f"steps of {ms} ms, round {number + 1}: {name}", file=sys.stderr, flush=True)
+            print(f"{program}, round {number + 1}: {name}", file=sys.stderr, flush=True)
             limits = ["--seconds", str(seconds), "--rounds", "10000", "--seed", str(number)]
             counts = ["--steps", str(shape.block), "--lead", str(shape.lead)]
             ran = _child(tree, "programs/blocks.py", *limits, *counts, *setting.arguments())
-            setting = replace(setting, size=ran["plan"][ran["plan"]["knob"]])
+            setting = replace(setting, size=ran["size"] or None)
             blocks[name].append(ran["rounds"])
     processes = {
         name: [block_estimates(process)["observed_step"]["ratio"] for process in many]
         for name, many in blocks.items()
     }
     return {
-        "ms": ms,
+        "program": program,
         "overhead": {
             name: block_estimates([one for process in many for one in process])
             for name, many in blocks.items()
@@ -141,7 +143,7 @@ def _table(document: dict[str, Any]) -> str:
     ]
     for step in document["steps"]:
         cells = [percent(step["overhead"][name]["observed_step"]["ratio"]) for name in _SIDES]
-        lines.append(_row(f"observing steps of {step['ms']} ms", cells, step["after_to_before"]))
+        lines.append(_row(f"observing {step['program']}", cells, step["after_to_before"]))
         noise = [percent(step["overhead"][name]["control_step"]["ratio"]) for name in _SIDES]
         lines.append(f"| &nbsp; bare against bare | {' | '.join(noise)} | |")
     reading = document["reading"]

@@ -1,12 +1,12 @@
 """Observing switched on and off at a step's border, as often as one likes.
 
 One observer lives through the whole process, so what is measured is its steady state. "Off" means
-that everything it put into torch is out again; that is checked against what stood there before.
+that everything it put into torch is out again, which is checked.
 """
 
 from pathlib import Path
 from time import monotonic_ns
-from types import ModuleType
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from stepscope.probe.observer import Observer
 from stepscope.probe.patches import _ABSENT, ImportWatch
 from stepscope.record.probe_options import ProbeOptions
 
+_PROBE = str(Path("stepscope", "probe"))
 _HOOKS = (optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks)
 _PATCHED = (
     torch,
@@ -44,8 +45,7 @@ class Switch:
     """The real observer of this process. It is on once made."""
 
     def __init__(self, model: Any, folder: Path, overhead: float | None) -> None:
-        owners = {*_PATCHED, *(type(module) for module in model.modules())}
-        self._bare: dict[Any, dict[str, Any]] = {owner: dict(vars(owner)) for owner in owners}
+        self._owners = {*_PATCHED, *(type(module) for module in model.modules())}
         launched_ns = monotonic_ns()
         self._watch = ImportWatch(launched_ns)
         self.observer = Observer(
@@ -107,13 +107,16 @@ class Switch:
         self._watch.install()
 
     def _check_bare(self) -> None:
-        """Raise unless every function of the classes and modules looked at is the one it was."""
-        for owner, before in self._bare.items():
-            now = vars(owner)
-            names = before if isinstance(owner, ModuleType) else {*before, *now}
-            for name in names:
-                was, is_now = before.get(name, _ABSENT), now.get(name, _ABSENT)
-                if was is not is_now and (callable(was) or callable(is_now)):
+        """Raise where a function of the classes and modules looked at is one of ours."""
+        for owner in self._owners:
+            for name, value in list(vars(owner).items()):
+                if _is_ours(value):
                     raise RuntimeError(f"{owner.__name__}.{name} is still patched: off is not bare")
         if any(_HOOKS):
             raise RuntimeError("an optimizer hook is left: off is not bare")
+
+
+def _is_ours(value: Any) -> bool:
+    if isinstance(value, FunctionType):
+        return _PROBE in value.__code__.co_filename
+    return type(value).__module__.startswith("stepscope.")

@@ -96,6 +96,7 @@ class Training:
         shape = (plan.width,) if plan.kind == "mlp" else (3, plan.pixels, plan.pixels)
         data = TensorDataset(torch.randn(_SAMPLES, *shape), torch.randint(0, _CLASSES, (_SAMPLES,)))
         self.device = device
+        self.plan = plan
         self.loader = DataLoader(data, batch_size=plan.batch, shuffle=True, drop_last=True)
         self.model = Classifier(plan).to(device)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9)

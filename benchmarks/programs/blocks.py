@@ -9,14 +9,15 @@ import json
 import random
 import tempfile
 import time
-from dataclasses import asdict
+from collections.abc import Callable
 from itertools import pairwise, permutations
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from _programs import PROGRAMS, MissingError
 from _switch import Switch
-from _training import PLANS, Training, calibrated, settle, waiter
+from _training import settle, waiter
 
 KINDS = ("bare", "observed", "control")
 WARMUP_S = 1.0
@@ -35,46 +36,76 @@ def orders(rounds: int, seed: int) -> list[tuple[str, ...]]:
 
 
 class Blocks:
-    """The loop, cut into blocks."""
+    """The steps of a program, cut into blocks: called as each of them ends."""
 
-    def __init__(self, training: Training, switch: Switch, lead: int, steps: int) -> None:
-        self._training = training
+    def __init__(
+        self,
+        switch: Switch,
+        wait: Callable[[], Any],
+        steps: tuple[int, int],
+        todo: list[tuple[str, ...]],
+        seconds: float,
+    ) -> None:
         self._switch = switch
-        self._lead = lead
-        self._steps = steps
-        self._wait = waiter(training.device)
-        self._batches = training.batches()
+        self._wait = wait
+        self._lead, self._steps = steps
+        self._todo = todo
+        began = time.monotonic()
+        self._warm_until = began + min(WARMUP_S, seconds / 4)
+        self._until = began + seconds
+        self.rounds: list[list[Block]] = []
+        self._kind = ""  # of the block under way; none while it warms up
+        self._left = 0
+        self._before = self._seen = 0
+        self._times: list[int] = []
+        self._round_began, self._longest = began, 0.0
 
-    def run(self, steps: int) -> tuple[int, float]:
-        """Nanoseconds of some steps, from an idle device to an idle device, and of the median one.
+    def step_ended(self) -> bool:
+        """Whether that was the last."""
+        if not self._kind:
+            return time.monotonic() >= self._warm_until and self._next_block()
+        self._seen += 1
+        if self._seen < self._lead:
+            return False
+        if self._seen == self._lead:
+            self._wait()
+            self._times = [time.perf_counter_ns()]
+            return False
+        self._times.append(time.perf_counter_ns())
+        return self._seen == self._lead + self._steps and self._end_block()
 
-        On CUDA the median is the host's: from one step's begin to the next one's.
-        """
-        clock = time.perf_counter_ns
+    def _end_block(self) -> bool:
+        """A block is timed from an idle device to an idle device, without its first steps. On CUDA
+        its median step is the host's: from one step's end to the next one's."""
         self._wait()
-        times = [clock()]
-        for _ in range(steps):
-            self._training.step(*next(self._batches))
-            times.append(clock())
-        self._wait()
-        return clock() - times[0], median(b - a for a, b in pairwise(times))
+        block_ns = time.perf_counter_ns() - self._times[0]
+        seen = self._switch.steps - self._before
+        if seen != (self._seen if self._kind == "observed" else 0):
+            raise RuntimeError(f"a block of kind {self._kind} has {seen} observed steps")
+        step_ns = median(b - a for a, b in pairwise(self._times))
+        block = {"kind": self._kind, "block_ns": block_ns, "step_ns": step_ns}
+        self.rounds[-1].append(block)
+        return self._next_block()
 
-    def block(self, kind: str) -> Block:
-        """A block, timed without its first steps. Raises if it was not what it claims."""
-        on = kind == "observed"
-        self._switch.turn(on)
-        before = self._switch.steps
-        self.run(self._lead)
-        block_ns, step_ns = self.run(self._steps)
-        seen = self._switch.steps - before
-        if seen != (self._lead + self._steps if on else 0):
-            raise RuntimeError(f"a block of kind {kind} has {seen} observed steps")
-        return {"kind": kind, "block_ns": block_ns, "step_ns": step_ns}
+    def _next_block(self) -> bool:
+        """Whether there is none: the time is up, two rounds at least have been made."""
+        now = time.monotonic()
+        if not self.rounds or len(self.rounds[-1]) == len(KINDS):
+            self._longest = max(self._longest, now - self._round_began)
+            self._round_began = now
+            done = len(self.rounds)
+            if done == len(self._todo) or (done >= 2 and now + self._longest > self._until):
+                return True
+            self.rounds.append([])
+        self._kind = self._todo[len(self.rounds) - 1][len(self.rounds[-1])]
+        self._switch.turn(self._kind == "observed")
+        self._before, self._seen = self._switch.steps, 0
+        return False
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--ms", type=int, choices=(1, 7, 40), default=7)
+    parser.add_argument("--program", choices=PROGRAMS, default="cnn")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--rounds", type=int, default=1000, help="at most")
     parser.add_argument("--seconds", type=float, default=60, help="for the rounds")
@@ -83,41 +114,27 @@ def main() -> None:
     parser.add_argument("--size", type=int, help="instead of a calibration")
     parser.add_argument("--cores", type=int, nargs="*", default=[], help="cores to run on")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--overhead", type=float, help="the observer's budget [none]")
+    parser.add_argument("--overhead", type=float, default=0.01, help="the observer's budget")
     options = parser.parse_args()
 
     settle(options.device, options.cores)
-    plan = PLANS[options.device, options.ms]
-    if options.size is None:
-        plan = calibrated(plan, options.device, options.ms)
-    else:
-        plan = plan.sized(options.size)
-    training = Training(plan, options.device)
+    try:
+        program = PROGRAMS[options.program](options.device, options.size)
+    except MissingError as problem:
+        print(json.dumps({"missing": str(problem)}))
+        return
     with tempfile.TemporaryDirectory() as folder:
-        switch = Switch(training.model, Path(folder), options.overhead)
-        blocks = Blocks(training, switch, options.lead, options.steps)
-        rounds = measure(blocks, orders(options.rounds, options.seed), options.seconds)
+        switch = Switch(program.model, Path(folder), options.overhead)
+        todo = orders(options.rounds, options.seed)
+        lengths = options.lead, options.steps
+        blocks = Blocks(switch, waiter(options.device), lengths, todo, options.seconds)
+        program.run(blocks.step_ended)
         switch.end()
-    report: dict[str, Any] = {"plan": asdict(plan), **training.described(), "rounds": rounds}
+    report: dict[str, Any] = {"size": program.size, "rounds": blocks.rounds}
+    report |= {"modules": len(list(program.model.modules()))}
+    report |= {"parameters": sum(p.numel() for p in program.model.parameters())}
     report |= {"block_steps": options.steps, "lead_steps": options.lead}
     print(json.dumps(report))
-
-
-def measure(blocks: Blocks, todo: list[tuple[str, ...]], seconds: float) -> list[list[Block]]:
-    """Rounds in the order they ran, as many as fit into the time, at least two."""
-    began = time.monotonic()
-    warm_until = began + min(WARMUP_S, seconds / 4)
-    while time.monotonic() < warm_until:
-        blocks.run(5)
-    rounds: list[list[Block]] = []
-    longest = 0.0
-    for order in todo:
-        begun = time.monotonic()
-        if len(rounds) >= 2 and begun - began + longest > seconds:
-            break
-        rounds.append([blocks.block(kind) for kind in order])
-        longest = max(longest, time.monotonic() - begun)
-    return rounds
 
 
 if __name__ == "__main__":

@@ -154,11 +154,11 @@ def document() -> dict[str, Any]:
         "versions": {"python": "3.11", "torch": "2.13", "stepscope": "0.1", "commit": "abc"},
         "results": [
             {
+                "program": "cnn",
                 "step_ms": 7.12,
                 "goal": 0.01,
                 "modules": 37,
                 "parameters": 6234,
-                "plan": {"batch": 4},
                 "blocks": {"estimates": {"observed": found, "control": found}, "added_us": 35.4},
                 "processes": {"estimates": {}},
             }
@@ -169,7 +169,7 @@ def document() -> dict[str, Any]:
 def test_the_table_says_ratio_bound_and_verdict(tables: Any) -> None:
     text = tables.table(document())
     assert (
-        "| 7.1 ms | blocks | observed / bare | 9 "
+        "| cnn | 7.1 ms | blocks | observed / bare | 9 "
         "| +0.40% | +0.82% | −0.20% | +1.20% | ≤ 1%: met |" in text
     )
     assert "adds about 35 µs" in text
@@ -182,8 +182,26 @@ def test_a_control_is_not_judged(tables: Any) -> None:
     assert control.endswith("|  |")
 
 
+def test_the_reported_step_is_judged_by_its_distance_on_either_side(tables: Any) -> None:
+    said = document()
+    for ratio, word in ((0.985, "missed"), (0.995, "met"), (1.009, "met"), (1.02, "missed")):
+        told = {"pairs": 1, "ratio": ratio, "low": None, "upper": None}
+        told |= {"of_sums": ratio, "of_sums_upper": None}
+        said["results"][0]["processes"]["estimates"]["observed_told"] = told
+        line = next(row for row in tables.table(said).splitlines() if "as reported / bare" in row)
+        assert line.endswith(f"± 1%: {word} |")
+
+
+def test_a_program_that_cannot_run_here_is_named(tables: Any) -> None:
+    said = document()
+    said["results"].append({"program": "trainer", "missing": "transformers is not installed"})
+    assert "trainer: left out: transformers is not installed." in tables.table(said)
+
+
 def test_the_anatomy_adds_the_hooks_up(tables: Any) -> None:
     hook = {"warm_us": 1.5, "cold_us": 4.0}
-    text = tables.anatomy_table({"hooks": {"a": hook, "b": hook}, "pieces": {"c": hook}})
-    assert "| **a step's hooks** | 3.0 | 8.0 |" in text
+    parts = {"hooks": {"a": hook, "b": hook}, "unclocked": {"a": hook}, "pieces": {"c": hook}}
+    text = tables.anatomy_table(parts)
+    assert "| **a clocked step's** | 3.0 | 8.0 |" in text
+    assert "| **an unclocked step's** | 1.5 | 4.0 |" in text
     assert "| c | 1.5 | 4.0 |" in text
