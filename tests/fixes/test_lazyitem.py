@@ -252,3 +252,29 @@ def test_on_a_device_sums_are_the_same_to_the_last_bit(tmp_path):
     with fixed(tmp_path, "lazyitem") as run:
         assert summed() == plain
     assert run.fixes()["lazyitem"]["state"] == "applied"
+
+
+def test_modes_of_the_program_see_only_that_it_asks_for_the_number(tmp_path, on_cpu):
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Functions(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            seen.append(function)
+            return function(*args, **(kwargs or {}))
+
+    class Dispatched(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            seen.append(function)
+            return function(*args, **(kwargs or {}))
+
+    seen = []
+    loss = torch.tensor(0.5)
+    with fixed(tmp_path, "lazyitem") as run:
+        total = 0.0
+        with torch.device("meta"), Functions(), Dispatched():
+            for _ in range(3):
+                total += loss.item()
+        assert total == 1.5
+    assert run.fixes()["lazyitem"]["state"] == "applied"
+    assert seen == []

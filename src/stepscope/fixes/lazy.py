@@ -5,12 +5,13 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["changes", "tasks", "torch"]
+__all__ = ["changes", "tasks", "torch", "unseen"]
 
 if TYPE_CHECKING:
     import torch
 
     from stepscope.analyze.replay import changes, tasks
+    from stepscope.probe import unseen
 else:
 
     class _Lazy:
@@ -25,3 +26,4 @@ else:
     torch = _Lazy("torch")
     changes = _Lazy("stepscope.analyze.replay.changes")
     tasks = _Lazy("stepscope.analyze.replay.tasks")
+    unseen = _Lazy("stepscope.probe.unseen")

@@ -139,7 +139,7 @@ class NonBlockingCopies:
 
     def move(self, name: str, call: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
         """Around `.to` or `.cuda` of any tensor; `name` is which."""
-        if self._over or tensor.is_cuda or not self._is_known(tensor):
+        if self._over or not self._known or tensor.is_cuda or not self._is_known(tensor):
             return call(tensor, *args, **kwargs)
         count = tensor_version(tensor)
         aim = requested_move(name, args, kwargs) if leaves_blocking_open(args, kwargs) else None

@@ -20,7 +20,7 @@ from stepscope.fixes.inspect.user_code import (
     user_calling_frame,
     uses_of_name,
 )
-from stepscope.fixes.lazy import changes, torch
+from stepscope.fixes.lazy import changes, torch, unseen
 from stepscope.record.fix import Applied, NotApplied, Reason, SourceLine, Target
 from stepscope.record.trial import Rejection
 
@@ -274,19 +274,24 @@ class LazyItem(Fix):
         sites: dict[tuple[CodeType, int], bool] = {}
         plain_tensors = (torch.Tensor, torch.nn.Parameter)
 
+        def is_late_scalar(tensor: Any) -> bool:
+            if type(tensor) not in plain_tensors:
+                return False
+            with unseen.unseen_by_program():
+                scalar = tensor.numel() == 1 and not tensor.is_complex()
+                return scalar and tensor.device.type in self.devices and not _captures(tensor)
+
         def item(call: Any, tensor: Any) -> Any:
-            if type(tensor) not in plain_tensors or tensor.device.type not in self.devices:
-                return call(tensor)
-            frame = user_calling_frame(__file__)
-            if frame is None or tensor.numel() != 1 or tensor.is_complex():
+            frame = user_calling_frame(__file__) if is_late_scalar(tensor) else None
+            if frame is None:
                 return call(tensor)
             site = (frame.f_code, frame.f_lasti)
             if site not in sites:
                 sites[site] = self._judge(frame, context)
-            capturing = tensor.is_cuda and torch.cuda.is_current_stream_capturing()
-            if not sites[site] or capturing:
+            if not sites[site]:
                 return call(tensor)
-            return LateNumber(_begin_reading(tensor))
+            with unseen.unrecorded(), torch.inference_mode(False):
+                return LateNumber(_begin_reading(tensor))
 
         context.seams.around(torch.Tensor, "item", item)
 
@@ -325,19 +330,24 @@ def _judged_by_line(file: str, line: int) -> Iterator[NotApplied | None]:
             yield refused and replace(refused, place=place)
 
 
+def _captures(tensor: Any) -> bool:
+    return bool(tensor.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
 def _begin_reading(tensor: Any) -> Any:
     """Start copying a scalar to the host in stream order; returns a function that waits for it."""
     scalar = tensor.detach().reshape(())
     if not scalar.is_cuda:
         return scalar.clone().tolist
-    host = torch.empty((), dtype=scalar.dtype, pin_memory=True)
+    host = torch.empty((), dtype=scalar.dtype, device="cpu", pin_memory=True)
     host.copy_(scalar, non_blocking=True)
     arrived = torch.cuda.Event()
     arrived.record(torch.cuda.current_stream(scalar.device))
 
     def get() -> Any:
         arrived.synchronize()
-        return host.tolist()
+        with unseen.unrecorded():
+            return host.tolist()
 
     return get
 

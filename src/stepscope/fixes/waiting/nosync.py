@@ -13,7 +13,7 @@ from stepscope.fixes.applicability import ObservedProgram, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram, SourceEdit
 from stepscope.fixes.edit.statements import without_synchronize
 from stepscope.fixes.inspect.user_code import calling_frame, user_calling_frame
-from stepscope.fixes.lazy import changes, torch
+from stepscope.fixes.lazy import changes, torch, unseen
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
 from stepscope.record.trial import Rejection
 
@@ -51,13 +51,14 @@ def _watch_hazards(context: FixContext, found: Callable[[Reason], None]) -> None
         flags = [arg for arg in args if type(arg) is bool]  # tensors, say, may equal True too
         if not kwargs.get("non_blocking") and True not in flags:
             return
-        if not target.is_cuda:
-            if source.is_cuda and calling_frame(__file__) is not None:
-                found(COPY_TO_HOST)
-        elif not source.is_cuda and source.is_pinned():
-            address, version = source.data_ptr(), source._version
-            if version > fills.setdefault(address, version):
-                found(PINNED_REFILLED)
+        with unseen.unseen_by_program():
+            if not target.is_cuda:
+                if source.is_cuda and calling_frame(__file__) is not None:
+                    found(COPY_TO_HOST)
+            elif not source.is_cuda and source.is_pinned():
+                address, version = source.data_ptr(), source._version
+                if version > fills.setdefault(address, version):
+                    found(PINNED_REFILLED)
 
     def moved(call: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
         result = call(tensor, *args, **kwargs)
@@ -78,8 +79,10 @@ def _watch_hazards(context: FixContext, found: Callable[[Reason], None]) -> None
         return used
 
     def viewed(call: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        if not tensor.is_cuda and user_calling_frame(__file__) is not None and tensor.is_pinned():
-            found(PINNED_IN_NUMPY)
+        if user_calling_frame(__file__) is not None:
+            with unseen.unseen_by_program():
+                if not tensor.is_cuda and tensor.is_pinned():
+                    found(PINNED_IN_NUMPY)
         return call(tensor, *args, **kwargs)
 
     seams.moved(moved)
