@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fuzz.calls import verdict
-from fuzz.case import make_case
+from fuzz.case import KINDS, make_case
 from fuzz.traces import damaged_trace
 
 from stepscope.record.errors import StepscopeError
@@ -71,6 +71,20 @@ def test_what_is_read_of_damaged_traces_is_sound(tmp_path: Path) -> None:
 @pytest.mark.parametrize("start", range(1000, 7000, 1000))
 def test_what_is_read_of_thousands_of_damaged_traces_is_sound(start: int, tmp_path: Path) -> None:
     assert read_soundly(range(start, start + 1000), tmp_path) > 500
+
+
+def made(kind: str, seed: int, place: Path) -> list[tuple[str, bytes]]:
+    """What a case reads, but for the files of many gigabytes."""
+    make_case(kind, seed, place)
+    files = (path for path in sorted((place / "deep").rglob("*")) if path.is_file())
+    return [(path.name, path.read_bytes()) for path in files if path.stat().st_size < 1 << 30]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_seed_makes_the_same_case_whatever_was_made_before(kind: str, tmp_path: Path) -> None:
+    forward = [made(kind, seed, tmp_path) for seed in range(80)]
+    backward = [made(kind, seed, tmp_path) for seed in reversed(range(80))]
+    assert forward == backward[::-1]
 
 
 def check(kind: str, block: int, place: Path) -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import random
 from itertools import islice
 from pathlib import Path
@@ -83,6 +84,20 @@ def test_text_that_unfolds_too_far_is_refused_with_what_to_do(
     path.write_bytes(gzip.compress(b'{"traceEvents": [') + 3 * step)
     with pytest.raises(StepscopeError, match=r"more than 100 times its size.*gunzip it first"):
         read_kineto(path, processes=1)
+
+
+@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
+def test_a_large_file_that_was_not_written_whole_is_refused(tmp_path: Path, name: str) -> None:
+    """Zeros in the middle of gzip may stand for the same events over and over."""
+    path = tmp_path / name
+    text = json.dumps([OPERATOR] * 20_000).encode()
+    packed = gzip.compress(text, 1) if name.endswith("gz") else text
+    path.write_bytes(packed[: len(packed) // 2])
+    os.truncate(path, 20 << 30)
+    with pytest.raises(
+        StepscopeError, match=r"nothing was written at byte [\d,]+ of 21,474,836,480"
+    ):
+        read_kineto(path)
 
 
 def test_text_that_unfolds_as_recordings_do_is_read(tmp_path: Path) -> None:

@@ -159,3 +159,20 @@ def test_replay_changes_twice_the_steps_with_twice_the_work(change: Any, tmp_pat
     few, many = looked_at(200), looked_at(400)
     assert few >= 200
     assert many < 2.6 * few
+
+
+def test_replay_orders_the_work_of_twice_the_streams_with_twice_the_work(tmp_path: Path) -> None:
+    def looked_at(count: int) -> int:
+        path = tmp_path / "trace.json"
+        path.write_text(json.dumps({"traceEvents": list(on_streams(count))}))
+        timeline = read_kineto(path, processes=1)
+        stream = timeline.device.stream.view(Compared)
+        model = model_of_trace(replace(timeline, device=replace(timeline.device, stream=stream)))
+        Counting.taken = 0
+        model_of_trace(replace(timeline, device=replace(timeline.device, stream=stream)))
+        model.changed(changes.merge_kernels(lambda tasks: np.ones(len(tasks.work), bool)))
+        return Counting.taken
+
+    few, many = looked_at(300), looked_at(600)
+    assert few >= 300
+    assert many < 2.6 * few

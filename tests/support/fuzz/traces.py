@@ -1,5 +1,6 @@
 """Damaged Kineto traces: a few dozen events of real recordings, changed as bytes or as events."""
 
+import copy
 import gzip
 import json
 import random
@@ -122,7 +123,7 @@ def _packed(draw: _Draw, content: bytes) -> bytes:
     if draw.random() < 0.2:
         cut = draw.randrange(len(content) + 1)
         members = [content[:cut], content[cut:]]
-    packed = bytearray(b"".join(gzip.compress(one, 1) for one in members))
+    packed = bytearray(b"".join(gzip.compress(one, 1, mtime=0) for one in members))
     if draw.random() < 0.3:
         draw.choice([flip, cut_off, remove, repeat])(draw, packed)
     return bytes(packed)
@@ -193,6 +194,7 @@ def _by_event(draw: _Draw) -> bytes:
     if shape < 0.03:
         return dumped(document["traceEvents"]).encode()
     if shape < 0.06:
+        document = copy.deepcopy(document)
         change_value(document, draw)
     text = dumped(document)
     if shape > 0.97:
@@ -255,6 +257,7 @@ def _set_place(draw: _Draw, document: Document) -> None:
 
 def _set_anything(draw: _Draw, document: Document) -> None:
     for event in _some(draw, document)[:5]:
+        event |= copy.deepcopy(event)  # what it shares with other events and cases stays
         change_value(event, draw)
 
 
@@ -383,7 +386,7 @@ def _swap(draw: _Draw, document: Document) -> None:
 
 def _put_foreign(draw: _Draw, document: Document) -> None:
     """What is no event among the events."""
-    document["traceEvents"].insert(0, draw.choice(VALUES))
+    document["traceEvents"].insert(0, copy.deepcopy(draw.choice(VALUES)))
 
 
 _STRUCTURE: list[Callable[[_Draw, Document], None]] = [

@@ -1,5 +1,6 @@
 """Damage that any file can take: other values in JSON, other bytes, something that is no file."""
 
+import copy
 import json
 import os
 import random
@@ -80,7 +81,7 @@ def change_value(document: Any, draw: random.Random, values: tuple[Any, ...] = V
         del parent[key]
     else:
         value = similar(parent[key], draw) if draw.random() < 0.5 else draw.choice(values)
-        parent[key] = value
+        parent[key] = copy.deepcopy(value)  # which may be changed in turn
     return f"{where} is {str(value)[:40]!r}"
 
 

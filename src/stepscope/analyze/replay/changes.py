@@ -25,7 +25,7 @@ from stepscope.analyze.replay.tasks import (
 )
 from stepscope.analyze.timeline.names import CopyDirection
 from stepscope.record.row_log import STEP_PHASES
-from stepscope.record.timeline import NOTHING, Column, distinct_values
+from stepscope.record.timeline import NOTHING, Column
 
 Change = Callable[[Tasks], Tasks]
 Factor = float | Callable[[Tasks], Column]
@@ -113,16 +113,15 @@ def _first_of_run(tasks: Tasks, chosen: Column) -> Column:
     work, waits = tasks.work, tasks.waits
     first = np.full(len(work), NOTHING, np.int64)
     waits_before = np.searchsorted(np.sort(waits.at[~waits.gone]), work.at, "left")
-    for stream in distinct_values(work.stream[chosen]).tolist():
-        own = np.flatnonzero((work.stream == stream) & ~work.gone)
-        picked = chosen[own]
-        same = np.ones(len(own), bool)
-        same[:1] = False
-        for column in (work.step, work.phase, waits_before):
-            same[1:] &= column[own][1:] == column[own][:-1]
-        same[1:] &= picked[:-1]
-        heads = np.maximum.accumulate(np.where(same, 0, np.arange(len(own))))
-        first[own] = np.where(picked, own[heads], NOTHING)
+    rows = np.flatnonzero(~work.gone)
+    rows = rows[np.argsort(work.stream[rows], kind="stable")]
+    picked, same = chosen[rows], np.ones(len(rows), bool)
+    same[:1] = False
+    for column in (work.stream, work.step, work.phase, waits_before):
+        same[1:] &= column[rows][1:] == column[rows][:-1]
+    same[1:] &= picked[:-1]
+    heads = np.maximum.accumulate(np.where(same, 0, np.arange(len(rows))))
+    first[rows] = np.where(picked, rows[heads], NOTHING)
     return first
 
 

@@ -8,6 +8,7 @@ from stepscope.analyze.replay.host_chain import HostChain, StretchLabels
 from stepscope.analyze.replay.tasks import RELEASE_NS, DeviceTasks, WaitKind, WaitTasks
 from stepscope.analyze.timeline.attribution import attribute, event_categories, nearest
 from stepscope.analyze.timeline.dependencies import device_order
+from stepscope.analyze.timeline.host_threads import slices_by_value
 from stepscope.analyze.timeline.names import blocking_calls, names_match, user_frames
 from stepscope.record.row_log import STEP_PHASES
 from stepscope.record.timeline import (
@@ -36,8 +37,7 @@ def device_tasks(
     attribution = attribute(timeline)
     stream = device.stream[index].astype(np.int64)
     overlaps = np.zeros(len(index), np.float64)
-    for one in distinct_values(stream).tolist():
-        own = np.flatnonzero(stream == one)
+    for own in _by_value(stream).values():
         start = device.start[index[own]]
         ends = np.maximum.accumulate(start + device.duration[index[own]])
         overlaps[own[1:]] = np.maximum(ends[:-1] - start[1:], 0)
@@ -88,6 +88,12 @@ def _launched(timeline: Timeline, chain: HostChain) -> tuple[Column, Column]:
     return whole[place >= 0], place[place >= 0]
 
 
+def _by_value(column: Column) -> dict[int, Column]:
+    """The rows with each value, in order."""
+    order = np.argsort(column, kind="stable")
+    return {value: order[rows] for value, rows in slices_by_value(column[order])}
+
+
 def _last_owned(chain: HostChain, size: int) -> Column:
     """For each host event the last stretch it owns, NOTHING for those without one."""
     last = np.full(size, NOTHING, np.int64)
@@ -112,15 +118,19 @@ def _awaited(
     if recorded:
         calls = np.flatnonzero((host.kind == HostKind.RUNTIME) & (host.correlation >= 0))
         call_of = dict(zip(host.correlation[calls].tolist(), calls.tolist(), strict=True))
+        rows_of = _by_value(stream)
+        nothing = np.zeros(0, np.int64)
         for n in recorded:
             call = call_of.get(int(syncs.correlation[n]))
             if call is None or not chain.start[0] <= host.start[call] < chain.end[-1]:
                 continue
             call_at = int(chain.at(host.start[[call]])[0])
-            following = np.flatnonzero((at > call_at) & (stream == syncs.stream[n]))
-            earlier = np.flatnonzero((at <= call_at) & (stream == syncs.waits_for[n]))
-            if len(following) and len(earlier):
-                after[following[0]] = max(after[following[0]], earlier[-1])
+            following = rows_of.get(int(syncs.stream[n]), nothing)
+            earlier = rows_of.get(int(syncs.waits_for[n]), nothing)
+            first = int(np.searchsorted(at, call_at, "right"))  # work in order of its launch
+            begin, end = np.searchsorted(following, first), np.searchsorted(earlier, first)
+            if begin < len(following) and end:
+                after[following[begin]] = max(after[following[begin]], earlier[end - 1])
         return after
     order = device_order(timeline, int(chain.start[0]), int(timeline.span[1]))
     waiting = np.flatnonzero(order.awaited >= 0)
@@ -182,8 +192,8 @@ def cost_without_waits(timeline: Timeline, chain: HostChain, waits: WaitTasks) -
     duration[waits.at] = np.minimum(duration[waits.at], RELEASE_NS)
     launches = (host.kind == HostKind.RUNTIME) & names_match(timeline, host.name, _LAUNCHES.search)
     rows = np.flatnonzero((owner >= 0) & launches[owner])
-    for name in distinct_values(host.name[owner[rows]]).tolist():
-        own = rows[host.name[owner[rows]] == name]
+    for named in _by_value(host.name[owner[rows]]).values():
+        own = rows[named]
         (usual,) = percentiles(duration[own], 25)
         duration[own[duration[own] > _CALLS_OF_ONE * usual]] = float(np.median(duration[own]))
     return duration

@@ -5,6 +5,7 @@ to 64 MB, a gzip file may expand 100-fold (`MOST_EXPANSION`), a timeline may hol
 fit in the memory that is free (`limits.event_budget`). However long, text is read in pieces.
 """
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,6 +85,7 @@ def read_kineto(
     path = Path(path)
     check_file(path)
     try:
+        _check_holes(path)
         size = _text_bytes(path)
         if processes is None:
             processes = 1 if size < _WORTH_SHARING else min(usable_cores(), MOST_PROCESSES)
@@ -101,6 +103,18 @@ def read_kineto(
         raise StepscopeError(f"{path}: {error.strerror or error}") from error
     except StepscopeError as error:
         raise StepscopeError(f"{path}: {error}") from error
+
+
+def _check_holes(path: Path) -> None:
+    """StepscopeError where much of a file was never written: zeros inside of gzip can be events
+    over and over, as many as the hole is long."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        if size < _WORTH_SHARING or not hasattr(os, "SEEK_HOLE"):
+            return
+        hole = file.seek(0, os.SEEK_HOLE)  # the file's end where there is none
+    if hole < size:
+        raise StepscopeError(f"nothing was written at byte {hole:,} of {size:,}: not a whole trace")
 
 
 def _text_bytes(path: Path) -> int:
