@@ -168,7 +168,7 @@ class LightningProgram:
         self._lightning = lightning
         self._device = device
 
-        class Module(lightning.LightningModule):  # type: ignore[misc]
+        class Module(lightning.LightningModule):
             def __init__(self) -> None:
                 super().__init__()
                 self.net = training.model
