@@ -51,7 +51,11 @@ def results(options: argparse.Namespace, cores: list[int]) -> Iterator[dict[str,
     """One result per program, within the time given for all of them."""
     until = time.monotonic() + options.seconds
     for place, name in enumerate(options.programs):
-        share = (until - time.monotonic()) / (len(options.programs) - place)
+        left = until - time.monotonic()
+        if left <= 0:
+            yield {"program": name, "missing": "no time was left"}
+            continue
+        share = left / (len(options.programs) - place)
         print(f"{name}, {share:.0f} s …", file=sys.stderr, flush=True)
         try:
             setting = Setting(name, options.device, cores)

@@ -114,15 +114,21 @@ def test_a_rare_delay_in_a_sampled_step_is_not_multiplied():
     assert found["forward"] == pytest.approx(5.0)
 
 
-def test_an_unclocked_delay_is_divided_as_sampled_delays_are_else_other():
+def test_unclocked_delays_are_divided_as_sampled_ones_once_there_are_some():
     usual = step(forward=5.0, backward=4.0, data_wait=1.0, ms=0.0)
-    delayed = step(forward=105.0, backward=4.0, data_wait=1.0, ms=0.0)
-    alone = steps_of([usual] * 8, [unclocked(usual)] * 91, unclocked(delayed))
-    assert mean_host_phases(alone, every(alone))["other"] == pytest.approx(1.0)
-    seen = steps_of([usual] * 7, delayed, [unclocked(usual)] * 91, unclocked(delayed))
-    found = mean_host_phases(seen, every(seen))
-    assert found["forward"] == pytest.approx((98 * 5 + 2 * 105) / 100)
-    assert found["other"] == pytest.approx(0.0, abs=1e-9)
+    delayed = step(forward=5.0, backward=4.0, other=90.0, data_wait=1.0, ms=0.0)
+
+    def other_ms(seen):
+        """Of a delayed step that was not clocked."""
+        steps = steps_of(
+            [usual] * 80, [delayed] * seen, [unclocked(usual)] * 300, unclocked(delayed)
+        )
+        found = mean_host_phases(steps, every(steps))["other"]
+        return found * len(steps) - 90.0 * seen
+
+    assert other_ms(0) == pytest.approx(0.0, abs=1e-6), "what is not known is divided as usual"
+    assert other_ms(8) == pytest.approx(45.0)
+    assert other_ms(24) == pytest.approx(90.0 * 24 / 32)
 
 
 def test_long_waits_for_data_are_told_where_they_were_seen():

@@ -107,6 +107,12 @@ class Device:
     def timed(self, row):
         return not math.isnan(self.phases(row)["forward"])
 
+    def timed_soon(self, row):
+        """Whether a row is timed once the device has passed it."""
+        self.stream.catch_up()
+        self.clock.poll()
+        return self.timed(row)
+
 
 @pytest.fixture
 def device(tmp_path, monkeypatch):
@@ -329,6 +335,8 @@ def test_a_loss_on_another_kind_of_device_is_left_alone(device):
 def on_cuda(value, index=0):
     inner = SimpleNamespace(amount=value, dtype="float32", _version=0)
     inner.dim = lambda: 0
+    inner.is_cuda, inner.get_device = True, lambda: index
+    inner.is_floating_point = lambda: True
     return SimpleNamespace(
         get_device=lambda: index,
         is_cuda=True,
@@ -571,3 +579,56 @@ def test_a_legacy_profiler_records_nothing_of_losses_being_copied(real_copies):
     with profiler_legacy.profile() as own:
         assert copied(real_copies, value) == [0.5]
     assert [event.name for event in own.function_events] == []
+
+
+def test_losses_of_unclocked_rows_are_read_late(device):
+    rows = [device.end_row() for _ in range(3)]
+    kept = [(on_cuda(float(row)).detach(), 0) for row in rows]
+    changed = on_cuda(7.0)
+    device.clock.take([(rows[0], kept[0]), (rows[1], kept[1]), (rows[1], kept[2])])
+    device.clock.take([(rows[2], (changed.detach(), 5))])
+    device.clock.finish()
+    assert losses_of(device)[rows[0]] == 0.0
+    assert losses_of(device)[rows[1]] == 1.5
+    assert math.isnan(losses_of(device)[rows[2]]), "it was written to"
+
+
+def test_while_paused_no_row_is_timed_and_events_are_used_again(device):
+    for _ in range(4):
+        device.step()
+    device.clock.pause()
+    unclocked = [device.step() for _ in range(50)]
+    made = device.stream.made
+    device.stream.catch_up()
+    device.clock.poll()
+    assert not any(device.timed(row) for row in unclocked)
+    for _ in range(20):
+        device.clock.resume(at_once=True)
+        assert device.timed_soon(device.step())
+        device.clock.pause()
+    assert device.stream.made <= made + 2
+
+
+def test_every_row_of_a_block_is_timed_whatever_it_costs(device, monkeypatch):
+    monkeypatch.setattr(device_module, "_BUDGET", 1e-12)
+    for _ in range(40):
+        device.step()
+    device.clock.pause()
+    device.step()
+    device.clock.resume(at_once=True)
+    block = [device.step() for _ in range(10)]
+    device.stream.catch_up()
+    device.clock.poll()
+    assert all(device.timed(row) for row in block)
+
+
+def test_clocks_that_go_on_within_a_row_time_the_next_one(device):
+    device.step()
+    device.clock.pause()
+    device.step()
+    device.clock.resume(at_once=False)
+    under_way, following = device.step(), device.step()
+    device.stream.catch_up()
+    device.clock.poll()
+    assert not device.timed(under_way)
+    assert device.timed(following)

@@ -243,6 +243,20 @@ def test_calls_without_gradients_in_every_step_are_a_part_of_it(tmp_path, monkey
     assert steps.duration[FIRST_STEPS:] == pytest.approx(1.4 * MS, rel=0.1)
 
 
+def test_a_frozen_part_set_to_eval_in_every_step_foretells_nothing(tmp_path, monkeypatch):
+    with observed(tmp_path, monkeypatch) as run:
+        frozen = torch.nn.Linear(2, 2)
+        run.program.each = frozen.eval
+        run.program.run(600)
+    assert steps_of(run).clocked.mean() < 0.4
+
+
+def test_with_a_fix_every_step_is_clocked(tmp_path, monkeypatch):
+    with observed(tmp_path, monkeypatch, look_ns=50 * US, fixes=("pin",)) as run:
+        run.program.run(200)
+    assert steps_of(run).clocked.all()
+
+
 def test_the_program_ends_after_the_very_step_it_was_asked_to(tmp_path, monkeypatch):
     with observed(tmp_path, monkeypatch, steps=777) as run, pytest.raises(SystemExit):
         run.program.run(1000)

@@ -1,5 +1,6 @@
 """When the kernel-level recording opens and closes, with torch's recorder stubbed."""
 
+import os
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -42,6 +43,7 @@ class Profiler:
 
     def stop(self):
         self.on = False
+        self.detached = os.environ.get("TEARDOWN_CUPTI") == "1"
 
     def export_chrome_trace(self, path):
         Path(path).write_text("{}")
@@ -276,3 +278,55 @@ def test_memory_is_recorded_where_it_was_asked_for(program, torch, memory):
     program(window=2, window_at=2, memory=memory).run(1, 1, 1, 1, 1)
     asked = [made.asked["profile_memory"] for made in Profiler.made]
     assert asked == [memory is not None, False]
+
+
+@pytest.fixture
+def unset(monkeypatch):
+    monkeypatch.delenv("TEARDOWN_CUPTI", raising=False)
+
+
+def detached():
+    return [profiler.detached for profiler in Profiler.made]
+
+
+def test_the_last_recorder_lets_go_of_the_device_and_the_environment_stays(program, unset):
+    program(window=3, stacks=2, window_at=4).run(*[10] * 30)
+    assert detached() == [False, True]
+    assert "TEARDOWN_CUPTI" not in os.environ
+
+
+def test_what_the_program_asks_of_its_recorders_stands(program, monkeypatch):
+    monkeypatch.setenv("TEARDOWN_CUPTI", "0")
+    program(window=3, stacks=2, window_at=4).run(*[10] * 30)
+    assert detached() == [False, False]
+    assert os.environ["TEARDOWN_CUPTI"] == "0"
+
+
+def test_a_window_that_no_other_can_follow_lets_go_too(program, unset, monkeypatch):
+    monkeypatch.setattr("stepscope.probe.window.own_function_modes", lambda: ["Mode"])
+    run = program(window=3, stacks=2, window_at=4).run(*[10] * 30)
+    assert detached() == [True]
+    assert [fact.kind for fact in run.facts.all(ProblemFact)] == ["no_stacks"]
+
+
+def test_a_recorder_that_is_dropped_lets_go_too(program, unset):
+    run = program(window=3, stacks=0, window_at=4).run(*[10] * 4)
+    run.window.drop()
+    assert detached() == [True]
+
+
+def test_clocks_may_rest_only_far_from_a_window(program):
+    run = program(window=3, stacks=0, window_at=100)
+    assert run.window.is_far(50, after=16)
+    assert not run.window.is_far(80, after=16)
+    assert run.window.clocked_from(300, before=16) == 84
+    run.run(*[10] * 110)
+    assert not run.window.is_far(110, after=16)
+    assert run.window.is_far(130, after=16)
+    assert run.window.clocked_from(300, before=16) == 300
+    assert not program_without_window(run).is_far(1, after=16)
+
+
+def program_without_window(run):
+    """One whose window is yet to come, at a step that nobody named."""
+    return Window(ProbeOptions(folder=str(run.folder), launched_ns=0), run.log, None)

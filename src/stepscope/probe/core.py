@@ -186,10 +186,10 @@ class Core:
     def steps_are_plain(self) -> bool:
         """Whether ends of optimizer steps, or marks, are all it takes to tell steps apart, and
         nothing but the summary wants to know more of them."""
-        options, other = self.options, self._elsewhere
+        other = self._elsewhere
         return (
             self.stepping
-            and not (self.fixing or options.fixes or options.proof or options.nvtx)
+            and not self.fixing
             and not self.optimizer_point.nested
             and not self.rule.has_seen(IN_BACKWARD)
             and not (other.rules or other.backwards or other.calls)

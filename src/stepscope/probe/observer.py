@@ -154,7 +154,9 @@ class Observer:
             patch_both(core, self._patches, self._clocked)
         patch_sync_warnings(core, self._patches, self._clocked)
         self._clock.install()
-        if (share := core.options.overhead) is not None:
+        options = core.options
+        every = options.fixes or options.proof or options.nvtx  # then every step is clocked
+        if (share := options.overhead) is not None and not every:
             points = self._clocked, self._clock.patches
             core.clocks = StepClocks(core, points, self._clock, share)
             patch_evaluation(core, self._patches)

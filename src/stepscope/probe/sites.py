@@ -14,6 +14,7 @@ from stepscope.store.table import Table
 _OURS = str(Path(__file__).parent.parent)
 _INSTALLED = {sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")}
 _LIBRARIES = (*_INSTALLED, "<frozen", "<string>", "<__array_function__", _OURS)
+_ALWAYS_SEEN = (SiteKind.EPOCH_START, SiteKind.SAVE)
 _WIDTH, _SAMPLED = len(SITE_COLUMNS), len(FIRST_SITE_COLUMNS)
 _BUNDLED = str(Path(_OURS) / "workloads")
 
@@ -52,6 +53,7 @@ class Sites:
         self._cells = self._table.cells
         self._ids: dict[tuple[SiteKey, int, int], int] = {}
         self._lines: dict[tuple[SiteKey, str, int], int] = {}
+        self._always: set[int] = set()  # those seen whether or not a step is clocked
         self.sampling = False
         """Whether what is seen now stands for steps that are not clocked."""
         self._users: dict[int, tuple[CodeType, bool]] = {}  # by id; the code is kept alive
@@ -78,7 +80,9 @@ class Sites:
 
     def add(self, site: int, elapsed_ns: int, nbytes: int = 0) -> None:
         cells = self._cells
-        at = site * _WIDTH + (_SAMPLED if self.sampling else 0)
+        at = site * _WIDTH
+        if self.sampling and site not in self._always:
+            at += _SAMPLED
         cells[at] += 1
         cells[at + 1] += elapsed_ns
         if nbytes:
@@ -107,6 +111,8 @@ class Sites:
                 self._cells = self._table.grow()
             self._lines[(key[0], file, line)] = site
             what = key[0]
+            if what in _ALWAYS_SEEN:
+                self._always.add(site)
             kind, wait = (what.kind, what.wait) if isinstance(what, WaitSite) else (what, None)
             function = frame.f_code.co_name if frame else ""
             module = str(called.f_globals.get("__name__") or "") if called else ""

@@ -114,7 +114,7 @@ class Evaluations:
         self.unannounced = False
         """Whether one was not foretold, and steps without one are the rule."""
         self.common = False
-        """Whether most steps have one: then they are a part of the step."""
+        """Whether most steps have one, or what foretells it: then they are a part of the step."""
         self._seen = False  # in this step
         self._surprises = self._steps = 0
         self._loader: int | None = None  # the latest of which an iterator was made
@@ -142,7 +142,7 @@ class Evaluations:
         if self._loader is not None:
             self._feeding.add(self._loader)
         if step <= FIRST_STEPS:
-            self._steps += self._seen
+            self._steps += self._seen or self.announced
             self.common = self._steps > step / 2
         self.unannounced = self._surprises > 0 and not self.common
         self._seen = self.announced = False

@@ -127,7 +127,7 @@ def calibrate(
     `first` is the number of warm-up steps; None: detected. `use` picks the bare steps to calibrate
     by, so that the others can test it; None: all.
     """
-    window = window_steps(rows, steps)
+    window = window_steps(rows, steps) & steps.clocked
     if not window.any():
         return None
     if first is None:
@@ -140,7 +140,9 @@ def calibrate(
     begun, ended = _window_marks(rows)[:2].tolist()
     stopping = float(rows["observer_ns"][rows["end_ns"] == ended].sum())
     outside = 1.0 - float(steps.duration[window].sum()) / max(ended - begun - stopping, 1.0)
-    return _from_steps(steps, window, bare, outside)
+    last = float(_window_marks(rows)[-1])
+    following = int((steps.end <= last).sum()) + 1  # the first step lets go of the recorder
+    return _from_steps(steps, window, bare, outside, following)
 
 
 def window_steps(rows: Rows, steps: Steps) -> Bools:
@@ -164,7 +166,10 @@ def calibration_of_run(
     return calibrate(records.rows, records.steps, records.run.warmup, use)
 
 
-def _from_steps(steps: Steps, window: Bools, bare: Bools, outside: float) -> Calibration:
+def _from_steps(
+    steps: Steps, window: Bools, bare: Bools, outside: float, after: int
+) -> Calibration:
+    """`after`: the place of the first step in which the device's queue fills again."""
     factors, uncertainty, means, slowed = {}, {}, {}, {}
     bare_means, clocked = steps.host_means(bare), bare & steps.clocked
     if not clocked.any():
@@ -182,7 +187,6 @@ def _from_steps(steps: Steps, window: Bools, bare: Bools, outside: float) -> Cal
         usual, recorded = (sum(table[p] for p in _COMPUTED) for table in (means, slowed))
         factors["h2d"] = usual / recorded if recorded > 0 else 1.0
         factors = {phase: min(1.0, factor) for phase, factor in factors.items()}
-        after = int(np.flatnonzero(steps.in_window)[-1]) + 1
         if after + _FREE <= len(steps) and steps.clocked[after : after + _FREE].all():
             times = {phase: steps.host[phase][after : after + _FREE] for phase in _COMPUTED}
             free = {phase: float(np.median(own)) / 1e6 for phase, own in times.items()}

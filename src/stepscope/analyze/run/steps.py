@@ -60,6 +60,7 @@ def _host_lead(duration: Floats, device: Floats, waited: Bools, behind: float) -
 
 
 _UNUSUAL = 3.0  # times the median step
+_DOUBTED = 8  # unusual steps that were clocked: as many are worth as much as all usual ones
 Rows = npt.NDArray[Any]  # structured: the columns of a table
 
 HOST_PHASES = ("data_wait", "h2d", "forward", "backward", "optimizer", "wait", "other")
@@ -112,22 +113,21 @@ class Steps:
     def _divided(self, use: Bools, left: Bools) -> dict[str, float]:
         """The time of steps that were not clocked, waits for data left out, by phase: as in the
         clocked ones that stand for them. Steps that took unusually long are divided as sampled ones
-        of that kind; where there is none, what they took too long is `other`."""
+        of that kind, the more so the more of these there are: a few say little of all."""
         beside = self.duration - self.host["data_wait"]
         sampled = next(
             like for like in (use & self.sampled, use & self.clocked, self.clocked) if like.any()
         )
         usual = beside <= _UNUSUAL * float(np.median(beside[use]))
+        times = [float(beside[left & kind].sum()) for kind in (usual, ~usual)]
         shares = self._shares(sampled & usual, beside)
-        long = float(beside[left & ~usual].sum())
-        sums = {name: share * float(beside[left & usual].sum()) for name, share in shares.items()}
-        if (sampled & ~usual).any():
-            shares = self._shares(sampled & ~usual, beside)
-        else:
-            expected = int((left & ~usual).sum()) * float(np.median(beside[use]))
-            sums["other"] += long - expected
-            long = expected
-        return {name: sums[name] + share * long for name, share in shares.items()}
+        unusual = self._shares(sampled & ~usual, beside)
+        seen = int((sampled & ~usual).sum())
+        trust = seen / (seen + _DOUBTED)
+        return {
+            name: times[0] * share + times[1] * (trust * unusual[name] + (1 - trust) * share)
+            for name, share in shares.items()
+        }
 
     def _shares(self, steps: Bools, beside: Floats) -> dict[str, float]:
         """Of the time beside waits for data, by phase; they add up to 1."""
