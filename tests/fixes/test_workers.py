@@ -245,6 +245,17 @@ def test_whether_samples_vary_is_read_from_the_code(things, why):
     assert found is None if why is None else why in variation_words(found)
 
 
+class Answering:
+    """An object of the program's that must not be asked for just any attribute."""
+
+    def __getattr__(self, name):
+        raise KeyboardInterrupt(name)
+
+
+def test_objects_are_not_asked_for_attributes_that_their_class_lacks():
+    assert not dataset_traits(Numbers(Answering())).cuda
+
+
 class Stream(IterableDataset):
     def __iter__(self):
         return iter(range(6))

@@ -150,7 +150,7 @@ class _CodeWalker:
             self.note("effects", TraitKind.WRITES, thing.name)
         elif isinstance(thing, Iterator):
             self.note("keeps", TraitKind.ITERATES, kind.__name__)
-        elif hasattr(thing, "is_cuda") and hasattr(thing, "untyped_storage"):
+        elif hasattr(kind, "is_cuda") and hasattr(kind, "untyped_storage"):
             if thing.is_cuda:
                 self.note("cuda", TraitKind.HOLDS_GPU_TENSORS)
             elif is_shared(thing):
