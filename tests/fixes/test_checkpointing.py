@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from stepscope.fixes.inspect.models import is_checkpointed
 from stepscope.fixes.registry import fix_named, parse_fixes
 from stepscope.record.errors import UsageError
 from stepscope.record.fix_words import sentence
@@ -186,7 +187,7 @@ def test_models_of_transformers_use_their_own_way(tmp_path):
     plain, _ = losses()
     with fixed(tmp_path, "checkpointing") as run:
         again, model = losses()
-        assert model.is_gradient_checkpointing
+        assert is_checkpointed(model)
     assert all(map(torch.equal, plain, again))
     assert "GPT2LMHeadModel" in run.fixes()["checkpointing"]["where"][0]
 

@@ -286,7 +286,7 @@ def test_the_tables_show_every_state(tables: Any) -> None:
         "| `amp` | ✗ |",
         "| `tf32` | – |",
         "- `tf32`: no loader (all)",
-        "| set 1: 3 fixes | 2 hold |",
+        "| set 1: 3 fixes | 2 applied |",
         "| 2 `amp` | 1 |  |",
         "| 3 `tf32` | bad | ✗ |",
     ):

@@ -18,6 +18,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset
 
 from stepscope.analyze.run.records import RunRecords
 from stepscope.analyze.run.steps import assemble_steps
+from stepscope.fixes.arithmetic import sdpa
 from stepscope.fixes.base import LiveLoader, LiveModel, LiveProgram, refused_by_all
 from stepscope.fixes.data import pin, recycle
 from stepscope.fixes.launching import compile as compiling
@@ -396,6 +397,7 @@ def on_cpu(monkeypatch):
     """Fixes for the GPU go by the CPU, and torch.compile by a compiler that needs no tools."""
     monkeypatch.setattr(graphing, "GraphRecorder", Stand)
     monkeypatch.setattr(compiling, "_backend", "eager")
+    monkeypatch.setattr(sdpa, "is_user_file", __file__.__eq__)  # not of other tests
     for name in ("cuda_graph", "tf32", "cudnn_benchmark"):
         monkeypatch.setattr(fix_named(name), "needs", None)
     precision = torch.get_float32_matmul_precision()

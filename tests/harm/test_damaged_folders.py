@@ -47,10 +47,18 @@ def refusal(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1e300])
-@pytest.mark.parametrize("column", ["end_ns", "forward_ns", "kind", "samples"])
+@pytest.mark.parametrize("column", ["end_ns", "kind", "samples"])
 def test_an_impossible_number_in_a_table_is_named(folder: Path, column: str, value: float) -> None:
     set_cell(folder / "rows.npy", column, 3, value)
     assert f"rows.npy is damaged: {column} of row 4 is {value:g}" in refusal(folder)
+
+
+def test_a_phase_is_unknown_or_possible(folder: Path) -> None:
+    """Phases are clocked in some steps only."""
+    set_cell(folder / "rows.npy", "forward_ns", 3, float("nan"))
+    assert called(["show", str(folder)], LONGEST_S)[0] == 0
+    set_cell(folder / "rows.npy", "forward_ns", 3, float("inf"))
+    assert "rows.npy is damaged: forward_ns of row 4 is inf" in refusal(folder)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1e300])

@@ -19,6 +19,11 @@ PROGRAM_SETS_FLAG = Reason("program_sets_flag", "{subject}: the program sets {co
 DIFFERENTIABLE = Reason("differentiable", "{subject}: differentiable=True rules out {code}")
 
 
+def is_checkpointed(module: Any) -> bool:
+    """Whether a model of transformers recomputes its layers; its own property warns."""
+    return any(getattr(part, "gradient_checkpointing", False) for part in module.modules())
+
+
 def convolution_weights(module: Any) -> list[Any]:
     """The weights of all convolution layers, each once. Computed ones (weight or spectral norm) and
     ones without a shape yet are left out: accessing them would change them."""

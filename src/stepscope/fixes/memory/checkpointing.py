@@ -9,6 +9,7 @@ from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram, SourceEdit, refused_by_all
 from stepscope.fixes.inspect.dataset_code import is_trusted
 from stepscope.fixes.inspect.dataset_traits import dataset_traits
+from stepscope.fixes.inspect.models import is_checkpointed
 from stepscope.fixes.inspect.traits import DatasetTraits
 from stepscope.fixes.launching.compile import is_compiled
 from stepscope.fixes.lazy import changes, torch
@@ -123,7 +124,7 @@ class _Blocks:
             return NotApplied(TORCHSCRIPT, MODEL, name)
         self.offers = _self_checkpointing(module)
         if self.offers:
-            on = all(getattr(one, "is_gradient_checkpointing", False) for one in self.offers)
+            on = all(map(is_checkpointed, self.offers))
             return NotApplied(CHECKPOINTING_ALREADY, MODEL, name) if on else None
         self.chosen = _repeated_blocks(module)
         if not self.chosen:
@@ -243,9 +244,10 @@ def _enable(models: list[Any], root: Any, context: FixContext) -> None:
     """Models of transformers do it themselves: they leave their caches out."""
     name, place = type(root).__qualname__, context.place()
     for model in models:
-        if getattr(model, "is_gradient_checkpointing", False):
+        if is_checkpointed(model):
             continue
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        enable = getattr(model, "activation_checkpointing_enable", None)  # from 5.23 on
+        (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
         part = "" if model is root else f"{type(model).__qualname__} in "
         context.applied(Applied(OWN_LAYERS, name, place, detail=part))
 

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from stepscope.fixes.base import FixContext
-from stepscope.fixes.inspect.models import StateSnapshot
+from stepscope.fixes.inspect.models import StateSnapshot, is_checkpointed
 from stepscope.fixes.inspect.user_code import raise_location
 from stepscope.fixes.launching.compile import is_compiled
 from stepscope.fixes.launching.cuda_graph.model import (
@@ -90,7 +90,7 @@ def not_captured(module: Any, inputs: Iterable[Any], kind: str) -> NotApplied | 
         return NotApplied(SEVERAL_PROCESSES)
     if is_compiled(module):
         return NotApplied(PROGRAM_COMPILES)
-    if getattr(module, "is_gradient_checkpointing", False):
+    if is_checkpointed(module):
         return NotApplied(CHECKPOINTED)
     for name, part in module.named_modules():
         if isinstance(part, torch.jit.ScriptModule):
