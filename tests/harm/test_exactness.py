@@ -26,9 +26,12 @@ from stepscope.record.fix import FixKind, FixState
 
 SHUFFLED = sorted(PROGRAMS)
 random.Random(3).shuffle(SHUFFLED)
+CRASHING = {"batch_kept_by_the_dataset"}
+"""A worker that changes a tensor while torch hands it over may crash, with or without a fix."""
+IN_WORKERS = [name for name in SHUFFLED if name not in CRASHING]
 RACING = {"shared_value_in_an_epoch", "shared_tensor_in_an_epoch", "shared_rows"}
 """What workers see of these depends on how far ahead they are, with or without a fix."""
-SETTLED = [name for name in SHUFFLED if name not in RACING]
+SETTLED = [name for name in IN_WORKERS if name not in RACING]
 
 
 def a_third(names: Any) -> list[Any]:
@@ -72,13 +75,13 @@ def test_samples_stay_or_it_is_not_called_exact(tmp_path, name, fix):
     assert same or not exact
 
 
-@pytest.mark.parametrize("name", a_third(SHUFFLED))
+@pytest.mark.parametrize("name", a_third(IN_WORKERS))
 def test_samples_from_workers_stay_or_it_is_not_called_exact(tmp_path, name):
     same, exact = in_process(PROGRAMS[name], tmp_path, "workers=1")
     assert same or not exact
 
 
-@pytest.mark.parametrize("name", a_third(SHUFFLED[::-1]))
+@pytest.mark.parametrize("name", a_third(IN_WORKERS[::-1]))
 def test_samples_from_kept_workers_stay_or_it_is_not_called_exact(tmp_path, name):
     bare = run_program(PROGRAMS[name], num_workers=1)
     with fixed(tmp_path, "persistent") as run:
