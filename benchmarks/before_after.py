@@ -27,6 +27,7 @@ from _overhead_table import percent
 ROOT = SOURCE.parent
 OUT = ROOT / "benchmarks" / "results" / "before-after.json"
 TRACE = ROOT / "tests" / "data" / "traces" / "v100_train_2ranks_rank1.json.gz"
+BLOCKS = "programs/blocks.py"
 READING = ("import_s", "load_s", "analyse_s")
 
 
@@ -103,8 +104,9 @@ def _observe(trees: dict[str, Path], program: str, rounds: int, seconds: float) 
             print(f"{program}, round {number + 1}: {name}", file=sys.stderr, flush=True)
             limits = ["--seconds", str(seconds), "--rounds", "10000", "--seed", str(number)]
             counts = ["--steps", str(shape.block), "--lead", str(shape.lead)]
-            ran = _child(tree, "programs/blocks.py", *limits, *counts, *setting.arguments())
-            setting = replace(setting, size=ran["size"] or None)
+            ran = _child(tree, BLOCKS, *limits, *counts, *_arguments_of(tree, setting))
+            plan = ran.get("plan")
+            setting = replace(setting, size=plan[plan["knob"]] if plan else ran["size"] or None)
             blocks[name].append(ran["rounds"])
     processes = {
         name: [block_estimates(process)["observed_step"]["ratio"] for process in many]
@@ -121,6 +123,14 @@ def _observe(trees: dict[str, Path], program: str, rounds: int, seconds: float) 
             estimate(list(zip(processes["after"], processes["before"], strict=True)))
         ),
     }
+
+
+def _arguments_of(tree: Path, setting: Setting) -> list[str]:
+    """Earlier trees choose the program by the length of its step."""
+    arguments = setting.arguments()
+    if '"--ms"' in (tree / "benchmarks" / BLOCKS).read_text():
+        arguments[:2] = ["--ms", str(setting.ms)]
+    return arguments
 
 
 def _read_traces(trees: dict[str, Path], rounds: int) -> dict[str, Any]:
