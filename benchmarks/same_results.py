@@ -52,7 +52,11 @@ _FINDINGS = ("findings[]", "minor[]", "healthy[]")
 _SETTINGS = ("configuration[]", "environment[]")
 ADDED = frozenset(
     (
-        *(f"{one}.{key}" for one in _FINDINGS for key in ("level", "settings", "timeline")),
+        *(
+            f"{one}.{key}"
+            for one in _FINDINGS
+            for key in ("level", "settings", "timeline", "refused")
+        ),
         *(f"{one}.{key}" for one in _SETTINGS for key in ("part", "key", "index", "owner")),
         *(f"fixes[].{key}" for key in ("applied", "not_applied", "broke")),
         "baseline[].status",
@@ -67,6 +71,9 @@ ADDED = frozenset(
         "proof.ends",
         "items[].noise_floor_processes",
         "items[].within_process_variation",
+        "steps.clocked_steps",
+        "config.device_switch",
+        *(f".{key}" for key in ("overhead", "fix_checks", "fix_effect")),
     )
 )
 """Fields of this tree only, with the key they stand under."""
