@@ -16,7 +16,7 @@ import torch
 from fixing import Fixed, fixed
 from innocent_data import INNOCENT
 from meta_copies import pinned_copies
-from stateful_data import PROGRAMS
+from stateful_data import PROGRAMS, dataset
 from torch.utils.data import DataLoader
 
 from stepscope.fixes.data import recycle
@@ -29,7 +29,12 @@ random.Random(3).shuffle(SHUFFLED)
 CRASHING = {"batch_kept_by_the_dataset"}
 """A worker that changes a tensor while torch hands it over may crash, with or without a fix."""
 IN_WORKERS = [name for name in SHUFFLED if name not in CRASHING]
-RACING = {"shared_value_in_an_epoch", "shared_tensor_in_an_epoch", "shared_rows"}
+RACING = {
+    "shared_value_in_an_epoch",
+    "shared_tensor_in_an_epoch",
+    "shared_rows",
+    "one_batch_filled_again",
+}
 """What workers see of these depends on how far ahead they are, with or without a fix."""
 SETTLED = [name for name in IN_WORKERS if name not in RACING]
 
@@ -79,6 +84,22 @@ def test_samples_stay_or_it_is_not_called_exact(tmp_path, name, fix):
 def test_samples_from_workers_stay_or_it_is_not_called_exact(tmp_path, name):
     same, exact = in_process(PROGRAMS[name], tmp_path, "workers=1")
     assert same or not exact
+
+
+def test_workers_tell_batches_that_show_an_array_from_new_ones(tmp_path):
+    with fixed(tmp_path / "shown", "workers=1") as run:
+        run_program(PROGRAMS["rows_of_an_array"])
+    reason = run.fixes()["workers"]["where"][-1]
+    assert "batches hold `Made.rows` itself, not a copy" in reason
+    assert not says_exact(run, "workers")
+    with fixed(tmp_path / "copied", "workers=1") as run:
+        run_program(copies_of_an_array)
+    assert says_exact(run, "workers")
+
+
+def copies_of_an_array(load):
+    made = dataset(lambda self, i: torch.from_numpy(self.rows[i] + 1), rows=np.zeros((9, 2)))
+    return list(load(made, batch_size=None))
 
 
 @pytest.mark.parametrize("name", a_third(IN_WORKERS[::-1]))

@@ -148,10 +148,12 @@ class _Epochs:
         self._first: WeakKeyDictionary[Any, StateWatch] = WeakKeyDictionary()
         context.seams.core.on_end.append(self._end)
 
-    def watch(self, loader: Any, seen: DatasetTraits) -> tuple[StateWatch, Variation | None]:
-        """Must be called before an epoch's workers are forked."""
+    def watch(
+        self, loader: Any, before: int, seen: DatasetTraits
+    ) -> tuple[StateWatch, Variation | None]:
+        """Must be called before an epoch's workers are forked. `before`: how many there were."""
         samples = StateWatch(seen)
-        self._reports.watch(loader.dataset, samples)
+        self._reports.watch(loader.dataset, samples, unshared=not before)
         first = self._first.setdefault(loader, samples)
         # Memos filled in earlier epochs exist only in the program's process.
         outdated = first.changed(whole=True) if seen.memos else None
@@ -281,7 +283,7 @@ class Workers(Fix):
             if before is None:
                 return make(loader)
             seen = dataset_traits(loader.dataset, loader.collate_fn)
-            samples, changing = epochs.watch(loader, seen)
+            samples, changing = epochs.watch(loader, before, seen)
             place, varies = marks.place(loader), _variation(loader, before, seen) or changing
             record = Applied(LOADER_WORKERS, place=place, before=before, after=count, varies=varies)
             context.applied(record, FixKind.NUMERIC if varies else None)

@@ -13,17 +13,19 @@ import re
 import stat
 import sys
 import zlib
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
 from stepscope.fixes.inspect.dataset_code import ABSENT, held_at
+from stepscope.fixes.inspect.tensors import bytes_of, memory_of
 from stepscope.fixes.lazy import torch
 from stepscope.probe.sites import is_user_file
 from stepscope.record.fix import SourceLine
@@ -84,6 +86,7 @@ class StateDigest:
         self.places: dict[Key, SourceLine | None] = {}
         self.exceeded: Key | None = None
         """Where the budget ran out; None: it sufficed."""
+        self._memory: list[tuple[int, int, Key]] = []  # first and last byte of tensors and arrays
         self._left, self._for_memos = replace(budget), replace(budget)
         self._looks_at_files = bool(budget.files)
         self._memos, self._in_memo = memos, False
@@ -97,6 +100,24 @@ class StateDigest:
             self._add(key, slot.text, held_at(slot.holder, slot.name), 0)
         for root in roots:
             self._add((id(root), ""), type(root).__qualname__, root, 0)
+
+    def holder(self, memory: tuple[int, int]) -> Key | None:
+        """What holds some of the bytes between a first and a last one; None: nothing digested."""
+        first, last = memory
+        place = bisect_left(self._blocks, (last + 1,)) - 1
+        return self._blocks[place][2] if place >= 0 and self._blocks[place][1] >= first else None
+
+    @cached_property
+    def _blocks(self) -> list[tuple[int, int, Key]]:
+        """The same memory without overlaps, in order."""
+        blocks: list[tuple[int, int, Key]] = []
+        for first, last, key in sorted(self._memory):
+            if blocks and first <= blocks[-1][1]:
+                start, end, key = blocks.pop()
+                blocks.append((start, max(end, last), key))
+            else:
+                blocks.append((first, last, key))
+        return blocks
 
     def _add(self, key: Key, text: str, value: Any, depth: int) -> None:
         before, self._now = self._now, key
@@ -202,6 +223,8 @@ class StateDigest:
 
     def _tensor(self, tensor: Any) -> Any:
         """By content if that is cheap, else by torch's count of changes."""
+        if (memory := memory_of(tensor)) is not None:
+            self._memory.append((*memory, self._now))
         size = tensor.numel() * tensor.element_size()
         plain = tensor.device.type == "cpu" and tensor.layout == torch.strided
         if not plain or tensor.is_quantized or size > self._left.bytes:
@@ -220,6 +243,7 @@ class StateDigest:
             return array.shape, self._sequence(array.ravel().tolist(), 0)
         if not self._spend(nbytes=array.nbytes):
             return self._identity(array), array.shape
+        self._memory += [(*bytes_of(array), self._now)] if array.size else []
         whole = array.reshape(-1).view("uint8") if array.size else b""
         return array.shape, str(array.dtype), zlib.crc32(whole)
 

@@ -14,6 +14,7 @@ from stepscope.fixes.inspect.state_digest import (
     StateDigest,
     difference,
 )
+from stepscope.fixes.inspect.tensors import cpu_tensors, memory_of
 from stepscope.fixes.inspect.traits import DatasetTraits
 from stepscope.fixes.lazy import torch
 from stepscope.record.fix import DataChange, Trait, TraitKind, Variation
@@ -50,6 +51,18 @@ class StateWatch:
         place = new.places.get(key) or old.places.get(key)
         return Trait(TraitKind.CHANGES, new.texts.get(key) or old.texts[key], place)
 
+    def handed_out(self, batch: Any) -> Trait | None:
+        """What of it a batch shows itself, not a copy; None: the batch is its own."""
+        held = self._each_epoch
+        if isinstance(held, Trait):
+            return None
+        for _, tensor in cpu_tensors(batch):
+            memory = memory_of(tensor)
+            key = None if memory is None else held.holder(memory)
+            if key is not None:
+                return Trait(TraitKind.HANDED_OUT, held.texts[key], held.places.get(key))
+        return None
+
     def renew(self, *, whole: bool = False) -> None:
         """Take the current state as the one to compare with."""
         self._each_batch = self._digest(EACH_BATCH)
@@ -78,43 +91,56 @@ def may_change(trait: Trait | None) -> Variation | None:
 
 
 _MOST_TEXT: Final = 256
+_KINDS: Final = (None, *TraitKind)  # by the first byte of a report; 0: there is none
 
 
 class WorkerReports:
-    """Changes that forked workers see in their own copies, reported through shared memory."""
+    """Changes that forked workers see in their own copies, and what they hand out of those,
+    reported through shared memory."""
 
     def __init__(self, context: FixContext) -> None:
-        self._watched: dict[int, tuple[Any, StateWatch, mmap.mmap]] = {}
+        self._watched: dict[int, tuple[Any, StateWatch, bool, mmap.mmap]] = {}
         fetchers = torch.utils.data._utils.fetch
         for fetcher in (fetchers._MapDatasetFetcher, fetchers._IterableDatasetFetcher):
             self._replace(context, fetcher, fetcher.fetch)
 
-    def watch(self, dataset: Any, watch: StateWatch) -> None:
-        """Must be called before workers are forked: they compare with the current state."""
-        _, _, line = self._watched.get(id(dataset), (None, None, mmap.mmap(-1, _MOST_TEXT)))
+    def watch(self, dataset: Any, watch: StateWatch, *, unshared: bool = False) -> None:
+        """Must be called before workers are forked: they compare with the current state.
+        `unshared`: without workers the program has what batches show of that state, too."""
+        known = self._watched.get(id(dataset))
+        line = known[-1] if known else mmap.mmap(-1, _MOST_TEXT)
         line[:] = bytes(_MOST_TEXT)
-        self._watched[id(dataset)] = dataset, watch, line
+        self._watched[id(dataset)] = dataset, watch, unshared, line
 
     def seen(self, dataset: Any) -> Trait | None:
-        """What a worker saw change, or None."""
+        """What a worker reported, or None."""
         known = self._watched.get(id(dataset))
-        text = known[2][:].rstrip(b"\0") if known else b""
-        return Trait(TraitKind.CHANGES, text.decode(errors="ignore")) if text else None
+        report = known[-1][:] if known else b"\0"
+        kind = _KINDS[report[0]]
+        return kind and Trait(kind, report[1:].rstrip(b"\0").decode(errors="ignore"))
 
     def _replace(self, context: FixContext, owner: Any, fetch: Any) -> None:
         def fetched(fetcher: Any, index: Any) -> Any:
             batch = fetch(fetcher, index)
             if torch.utils.data.get_worker_info() is not None:
-                self._compare(fetcher.dataset)
+                self._compare(fetcher, batch)
             return batch
 
         context.seams.replace(owner, "fetch", fetched)
 
-    def _compare(self, dataset: Any) -> None:
-        known = self._watched.get(id(dataset))
-        if known is not None and (trait := known[1].changed()) is not None:
-            text = (trait.code or trait.what).encode()[:_MOST_TEXT]
-            known[2][: len(text)] = text
+    def _compare(self, fetcher: Any, batch: Any) -> None:
+        makes_new = fetcher.collate_fn is torch.utils.data.default_collate
+        known = self._watched.get(id(fetcher.dataset))
+        if known is None:
+            return
+        _, watch, unshared, line = known
+        trait = watch.changed()
+        if trait is None and unshared and not makes_new:
+            trait = watch.handed_out(batch)
+        if trait is not None:
+            text = (trait.code or trait.what).encode()
+            report = bytes([_KINDS.index(trait.what)]) + text[: _MOST_TEXT - 1]
+            line[:] = report.ljust(_MOST_TEXT, b"\0")
 
 
 class BetweenBatches:

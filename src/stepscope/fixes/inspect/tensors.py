@@ -60,6 +60,24 @@ def storage_key(tensor: Any) -> int | None:
         return None
 
 
+def memory_of(tensor: Any) -> tuple[int, int] | None:
+    """The first and the last byte of the memory a CPU tensor shows; None where it has none."""
+    try:
+        memory = tensor.untyped_storage()
+        first, count = int(memory.data_ptr()), int(memory.nbytes())
+    except (NotImplementedError, RuntimeError):
+        return None
+    return (first, first + count - 1) if count and tensor.device.type == "cpu" else None
+
+
+def bytes_of(array: Any) -> tuple[int, int]:
+    """The same of a numpy array that is not empty."""
+    reach = [(n - 1) * step for n, step in zip(array.shape, array.strides, strict=True)]
+    first, last = sum(min(0, one) for one in reach), sum(max(0, one) for one in reach)
+    start = int(array.ctypes.data)
+    return start + first, start + last + array.itemsize - 1
+
+
 def is_shared(tensor: Any) -> bool:
     """Whether other processes may see a tensor's memory. Some kinds of tensors cannot say."""
     try:
