@@ -87,17 +87,17 @@ class FixChecks:
         self._seen: list[ref[Any]] = []
         self._written: list[FixCheck] = []
 
-    def ask(self) -> None:
+    def check(self) -> None:
         """Ask all, unless what was there is gone."""
         if any(one() is None for one in self._seen):
             return
         with unseen_by_program():
-            checks = check_fixes(self._look(), all_fixes(quiet=True))
+            checks = check_fixes(self._live_program(), all_fixes(quiet=True))
         if checks != self._written:
             self._written = checks
             self._core.facts.write(FixChecksFact(checks=checks))
 
-    def _look(self) -> LiveProgram:
+    def _live_program(self) -> LiveProgram:
         core, config, feeding = self._core, self._config, self._core.feeding
         loader = feeding.loader() if feeding is not None else None
         scaler = core.scaler() if core.scaler is not None else None

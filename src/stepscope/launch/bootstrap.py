@@ -31,4 +31,4 @@ def check_fixes(observer: Any) -> None:
 
         return FixChecks(observer)
 
-    observer.core.on_config.append(lambda: checks().ask())
+    observer.core.on_config.append(lambda: checks().check())

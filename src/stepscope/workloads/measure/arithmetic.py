@@ -174,12 +174,12 @@ def _autocast(model: Any, device: Any, inputs: Any) -> str | None:
 
     found: list[str | None] = []
 
-    def look(*_: Any) -> None:
+    def read_type(*_: Any) -> None:
         on = torch.is_autocast_enabled(device.type)
         found.append(_SHORT.get(str(torch.get_autocast_dtype(device.type))) if on else None)
         raise _Seen
 
-    handle = model.register_forward_pre_hook(look)
+    handle = model.register_forward_pre_hook(read_type)
     try:
         with torch.no_grad(), without_compile():
             model(*inputs)
