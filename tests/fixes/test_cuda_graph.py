@@ -12,6 +12,7 @@ import torch
 from fixing import fixed
 from torch import nn
 
+from stepscope.fixes.inspect import devices
 from stepscope.fixes.launching.cuda_graph import fix
 from stepscope.fixes.launching.cuda_graph.model import flatten_tensors
 from stepscope.fixes.registry import fix_named, parse_fixes
@@ -484,7 +485,7 @@ def test_nests_of_tensors_are_taken_apart_and_put_together():
 
 
 def test_without_cuda_it_is_told_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(devices, "cuda_here", lambda: False)
     with fixed(tmp_path, "cuda_graph") as run:
         train(steps=1)
     assert run.fixes()["cuda_graph"]["reasons"] == ["no CUDA device"]

@@ -4,6 +4,7 @@ import pytest
 import torch
 from fixing import fixed
 
+from stepscope.fixes.inspect import devices
 from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
 
@@ -16,7 +17,7 @@ def put_back():
 
 @pytest.fixture
 def cuda(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(devices, "cuda_here", lambda: True)
     monkeypatch.setattr(torch.nn.Parameter, "is_cuda", True, raising=False)
 
 
@@ -82,7 +83,7 @@ def test_many_shapes_are_said(tmp_path, cuda):
 
 
 def test_a_machine_without_cuda_is_told_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(devices, "cuda_here", lambda: False)
     with fixed(tmp_path, "cudnn_benchmark") as run:
         assert not torch.backends.cudnn.benchmark
     assert run.fixes()["cudnn_benchmark"]["reasons"] == ["no CUDA device"]

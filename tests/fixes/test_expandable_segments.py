@@ -8,6 +8,7 @@ import pytest
 import torch
 from fixing import fixed
 
+from stepscope.fixes.inspect import devices
 from stepscope.fixes.registry import fix_named, fix_variables, parse_fixes
 
 NAMES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
@@ -22,7 +23,7 @@ def bare(monkeypatch):
 @pytest.fixture
 def cuda(monkeypatch):
     monkeypatch.setattr(torch, "version", SimpleNamespace(cuda="13.0"))
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(devices, "cuda_here", lambda: True)
 
 
 def test_the_program_is_started_with_the_variables():
@@ -39,7 +40,7 @@ def test_the_users_own_settings_are_kept(monkeypatch, name):
 
 
 def test_without_cuda_it_is_told_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(devices, "cuda_here", lambda: False)
     with fixed(tmp_path, "expandable_segments") as run:
         pass
     assert run.fixes()["expandable_segments"]["reasons"] == ["no CUDA device"]

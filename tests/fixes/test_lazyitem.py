@@ -10,6 +10,7 @@ import pytest
 import torch
 from fixing import fixed
 
+from stepscope.fixes.inspect import devices
 from stepscope.fixes.inspect.user_code import SourceTree
 from stepscope.fixes.registry import fix_named
 from stepscope.fixes.waiting.lazyitem import LateNumber, reason_needed_now
@@ -107,7 +108,7 @@ def test_a_library_that_reads_a_number_gets_it(tmp_path, on_cpu):
 
 
 def test_a_machine_without_cuda_is_told_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(devices, "cuda_here", lambda: False)
     with fixed(tmp_path, "lazyitem") as run:
         total = 0.0
         total += torch.tensor(1.0).item()
@@ -189,6 +190,9 @@ GOOD = [
     "t = 0\nt = t + l.item() / 4\nif t > 3:\n    print('{:.3f}'.format(t), end='')",
     "l.item()",
     "def g():\n    t = 1\n    return t\nt = 0\nt += l.item()",
+    "t = 0\ntry:\n    t += l.item()\nexcept (KeyboardInterrupt, ValueError):\n    pass",
+    "t = 0\ntry:\n    pass\nexcept RuntimeError:\n    t += l.item()",
+    "try:\n    def f():\n        t = 0\n        t += l.item()\nexcept RuntimeError:\n    pass",
     "def f():\n    t += l.item()\n    assert t < 10\n    q = math.exp(t)\n    history.append(q)",
 ]
 BAD = [
@@ -208,6 +212,10 @@ BAD = [
     ("a = b = l.item()", "handed on"),
     ("def f():\n    v = l.item()\n    best = v\n    return best", "returned at line 4"),
     ("p.set_postfix(loss=l.item())", "handed on"),
+    ("t = 0\ntry:\n    t += l.item()\nexcept RuntimeError:\n    pass", "caught at line 4"),
+    ("t = 0\ntry:\n    t += l.item()\nexcept Exception:\n    pass", "caught at line 4"),
+    ("t = 0\ntry:\n    t += l.item()\nexcept (KeyError, a.Error):\n    pass", "caught at line 4"),
+    ("t = 0\ntry:\n    if t:\n        t += l.item()\nexcept:\n    pass", "caught at line 5"),
 ]
 
 

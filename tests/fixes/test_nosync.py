@@ -6,6 +6,7 @@ import pytest
 import torch
 from fixing import fixed
 
+from stepscope.fixes.inspect import devices
 from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
 
@@ -15,7 +16,7 @@ class Cuda:
 
     def __init__(self, monkeypatch):
         self.waits = 0
-        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+        monkeypatch.setattr(devices, "cuda_here", lambda: True)
         monkeypatch.setattr(torch.cuda, "synchronize", self.synchronize)
         monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor: tensor.dtype == torch.float32)
 
@@ -154,7 +155,7 @@ def test_a_time_between_events_waits_for_them(tmp_path, cuda, monkeypatch):
 
 
 def test_a_machine_without_cuda_is_told_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(devices, "cuda_here", lambda: False)
     with fixed(tmp_path, "nosync") as run:
         pass
     assert run.fixes()["nosync"]["reasons"] == ["no CUDA device"]

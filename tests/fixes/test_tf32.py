@@ -4,6 +4,7 @@ import pytest
 import torch
 from fixing import fixed
 
+from stepscope.fixes.inspect import devices
 from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
 
@@ -36,7 +37,7 @@ class FakeParameter:
 
 @pytest.fixture
 def h200(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(devices, "cuda_here", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "T4")
 
@@ -122,7 +123,7 @@ def test_a_model_on_the_cpu_is_told_so(tmp_path, h200):
 
 
 def test_a_machine_without_cuda_is_told_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(devices, "cuda_here", lambda: False)
     with fixed(tmp_path, "tf32") as run:
         assert torch.get_float32_matmul_precision() == "highest"
     assert run.fixes()["tf32"]["reasons"] == ["no CUDA device"]

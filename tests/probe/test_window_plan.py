@@ -315,6 +315,13 @@ def test_a_recorder_that_is_dropped_lets_go_too(program, unset):
     assert detached() == [True]
 
 
+def test_one_that_gives_way_leaves_the_device_to_the_recorder_that_follows(program, unset):
+    run = program(window=3, stacks=0, window_at=4).run(*[10] * 4)
+    run.window.give_way()
+    assert detached() == [False]
+    assert not Profiler.made[0].on
+
+
 def test_clocks_may_rest_only_far_from_a_window(program):
     run = program(window=3, stacks=0, window_at=100)
     assert run.window.is_far(50, after=16)

@@ -9,8 +9,8 @@ from typing import Any
 from weakref import ref
 
 from stepscope.fixes.base import Fix, FixContext, LiveLoader, LiveModel, LiveProgram
+from stepscope.fixes.inspect import devices
 from stepscope.fixes.inspect.user_code import raise_location
-from stepscope.fixes.lazy import torch
 from stepscope.fixes.registry import all_fixes, parse_fixes
 from stepscope.probe.observer import Observer
 from stepscope.probe.points.root_model import inside_wrapper
@@ -29,7 +29,7 @@ def apply_fixes(asked: Iterable[str], seams: Seams) -> None:
         context = FixContext(fix, seams)
         seams.core.facts.write("fix", name=fix.name, state="asked", value=value, text=fix.missing)
         try:
-            if fix.needs == "cuda" and not torch.cuda.device_count():
+            if fix.needs == "cuda" and not devices.cuda_here():
                 context.not_applied(NotApplied(NO_CUDA))
                 continue
             fix.install(value, context)
@@ -72,9 +72,8 @@ def check_fixes(live: LiveProgram, fixes: Iterable[Fix]) -> list[FixCheck]:
 
 
 def _no_device(fix: Fix) -> NotApplied | None:
-    """As `apply_fixes` asks first; with CUDA in use that need not be looked for."""
-    unused = fix.needs == "cuda" and not torch.cuda.is_initialized()
-    return NotApplied(NO_CUDA) if unused and not torch.cuda.device_count() else None
+    """As `apply_fixes` asks first."""
+    return NotApplied(NO_CUDA) if fix.needs == "cuda" and not devices.cuda_here() else None
 
 
 class FixChecks:

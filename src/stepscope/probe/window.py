@@ -64,7 +64,8 @@ def _environ(name: str, value: str) -> Iterator[None]:
 
 def _detaching(when: bool = True) -> AbstractContextManager[None]:
     """Have CUPTI detached by a recorder that is stopped inside it: left attached it slows every
-    launch from then on. (torch's own profiler leaves it attached before CUDA 12.6, whose graphs do
+    launch from then on. It lets go at a later call of CUDA, and what another recorder has begun
+    meanwhile is lost. (torch's own profiler leaves it attached before CUDA 12.6, whose graphs do
     not survive this.)"""
     return _environ("TEARDOWN_CUPTI", "1") if when else nullcontext()
 
@@ -357,7 +358,7 @@ class Window:
                 if profiler is not None:  # not while another thread was waited for
                     self._end_step()
                     profiler.profiler.acc_events = False  # what is not kept is not read either
-                    with _detaching():
+                    with _detaching(when=not self._giving_way):
                         _stop_recording(profiler)
             self._cooling = _COOLING
 

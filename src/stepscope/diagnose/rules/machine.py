@@ -5,6 +5,7 @@ from typing import Any
 
 from stepscope.diagnose.case import Case, rule
 from stepscope.diagnose.rules import facts
+from stepscope.fixes.inspect.devices import HIDDEN
 from stepscope.hardware.processor import cpu_list
 from stepscope.record.finding import (
     ChangeKind,
@@ -35,7 +36,6 @@ def _of_machine(**more: Any) -> Finding:
 
 _COMPUTE = ("forward", "backward", "optimizer")
 _LEAST_COMPUTE = 0.2
-_HIDDEN = ("", "-1")  # CUDA_VISIBLE_DEVICES of a program that is to see no GPU
 
 
 @rule("machine.idle_gpu", "The program computes on the CPU although there is a GPU.")
@@ -43,7 +43,7 @@ def idle_gpu(case: Case) -> Iterable[Finding]:
     """Computing on the CPU takes 20% of the step, and the machine has a GPU nobody hid."""
     gpu, config = facts.machine_part(case, "gpus"), case.config
     share = case.step_share(sum(case.phases.get(name, 0.0) for name in _COMPUTE))
-    hidden = config.environment.get("CUDA_VISIBLE_DEVICES") in _HIDDEN
+    hidden = config.environment.get("CUDA_VISIBLE_DEVICES") in HIDDEN
     if case.device != "cpu" or not gpu or hidden or share < _LEAST_COMPUTE:
         return
     switch, where = config.device_switch, facts.sites(case, "forward")[:1]

@@ -13,6 +13,7 @@ from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ObservedProgram, unsuitable
 from stepscope.fixes.arithmetic.loss_scaler import LossScaler
 from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram, SourceEdit, refused_by_all
+from stepscope.fixes.inspect import devices
 from stepscope.fixes.inspect.tensors import map_tensors
 from stepscope.fixes.inspect.user_code import calling_frame
 from stepscope.fixes.lazy import changes, tasks, torch
@@ -187,7 +188,7 @@ class _Casting:
         self.said: set[tuple[int, str, str]] = set()
         """What ran under autocast."""
         self.scaler = LossScaler(context)
-        self.scaler.possible = value == "fp16" or torch.cuda.device_count() > 0
+        self.scaler.possible = value == "fp16" or devices.cuda_here()
 
     def give_way(self, reason: Reason) -> None:
         """The program uses mixed precision itself: from now on only that applies."""

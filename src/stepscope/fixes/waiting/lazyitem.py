@@ -1,6 +1,7 @@
 """Defer `.item()` if its value is only summed."""
 
 import ast
+import builtins
 import math
 import operator
 from collections.abc import Callable, Iterator
@@ -50,6 +51,9 @@ VALUE_HANDED_ON = Reason(
 VALUE_IN_CLASS = Reason("value_in_class", "the value of .item(){at} becomes `{code}` of a class")
 NO_ITEM = Reason("no_item", "no .item() calls")
 ITEM = Target("item", ".item(){at}")
+ERROR_CAUGHT = Reason(
+    "error_caught", "an error that .item(){at} waits for is caught at line {value}"
+)
 SOURCE_UNREADABLE = Reason("source_unreadable", "the source of .item(){at} cannot be read")
 
 
@@ -149,6 +153,8 @@ def reason_needed_now(call: ast.Call, tree: SourceTree) -> NotApplied | None:
     Follows how `LateNumber` calculates: adding gives a late number, scaling one that is not a sum
     does too, all else a plain one.
     """
+    if (handler := _catches(call, tree)) is not None:
+        return NotApplied(ERROR_CAUGHT, value=handler.lineno)
     uses = _Uses(tree)
     if refused := uses.follow(call, fresh=True):
         return refused
@@ -162,6 +168,34 @@ def reason_needed_now(call: ast.Call, tree: SourceTree) -> NotApplied | None:
                 if refused not in (_NOW, None):
                     return refused
     return None
+
+
+def _catches(call: ast.Call, tree: SourceTree) -> ast.ExceptHandler | None:
+    """Where the same function handles an error of the device that the call would raise: late, it
+    would be raised elsewhere."""
+    inner: ast.AST = call
+    for outer in tree.above(call):
+        if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            return None
+        if isinstance(outer, ast.Try | ast.TryStar) and inner in outer.body:
+            for handler in outer.handlers:
+                if _may_be_of_device(handler.type):
+                    return handler
+        inner = outer
+    return None
+
+
+def _may_be_of_device(caught: ast.expr | None) -> bool:
+    """Whether an except clause takes a RuntimeError, or a kind of it. Errors that are no builtins
+    may be of any kind."""
+    if isinstance(caught, ast.Tuple):
+        return any(map(_may_be_of_device, caught.elts))
+    kind = getattr(builtins, caught.id, None) if isinstance(caught, ast.Name) else None
+    return (
+        not isinstance(kind, type)
+        or issubclass(RuntimeError, kind)
+        or issubclass(kind, RuntimeError)
+    )
 
 
 _NOW = NotApplied(VALUE_NEEDED_NOW)
