@@ -100,7 +100,7 @@ def _damage_run(folder: Path, draw: random.Random) -> str:
         if path.suffix == ".npy":
             return _damage_table(path, draw)
         return damage_document(path if path in texts else draw.choice(texts or files), draw)
-    except ValueError as unread:  # damaged before
+    except (ValueError, RecursionError) as unread:  # damaged before
         return f"{unread}"
 
 
