@@ -436,3 +436,22 @@ def test_recurrent_layers_on_the_cpu_are_left_alone_in_fp16(tmp_path):
     assert run.fixes()["amp"]["reasons"] == [
         "LSTM has recurrent layers, which the CPU lacks in fp16: use bf16"
     ]
+
+
+def test_a_scripted_model_runs_under_autocast_too(tmp_path):
+    model = torch.jit.trace(nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 3)), torch.randn(2, 8))
+    with fixed(tmp_path, "amp=bf16") as run:
+        step = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            model(torch.randn(2, 8)).sum().backward()
+            step.step()
+    assert run.fixes()["amp"]["state"] == "applied"
+
+
+def test_a_fix_that_fails_to_prepare_a_model_is_said_not_to_apply(tmp_path, monkeypatch):
+    monkeypatch.setattr("stepscope.fixes.arithmetic.amp._refused", lambda *_: 1 / 0)
+    with fixed(tmp_path, "amp=bf16") as run:
+        train(steps=2)
+    said = run.fixes()["amp"]
+    assert said["state"] == "not applicable"
+    assert said["reasons"] == ["could not be installed: ZeroDivisionError('division by zero')"]

@@ -139,6 +139,20 @@ def assert_same_ending(program: HarmProgram, bare: warm.Said, said: warm.Said) -
         assert said.stderr == bare.stderr, "stderr: " + first_difference(bare.stderr, said.stderr)
 
 
+def assert_unharmed(program: HarmProgram, bare: warm.Said, seen: Seen) -> None:
+    """It ends as the bare program; with fixes that compute otherwise, with the same errors."""
+    if seen.exact:
+        assert_same_ending(program, bare, seen.said)
+        return
+    meant = shown_by_a_shell(bare.exit_code)
+    assert seen.said.exit_code == meant, seen.said.stderr
+    assert _errors(seen.said) == _errors(bare)
+
+
+def _errors(said: warm.Said) -> list[str]:
+    return [line for line in said.stderr.splitlines() if "Error" in line]
+
+
 def first_difference(bare: str, seen: str) -> str:
     """The first line of two texts that differs, from a little before where it does."""
     texts = bare.splitlines(), seen.splitlines()

@@ -11,6 +11,7 @@ from stepscope.fixes.edit.calls import with_argument
 from stepscope.fixes.edit.source import Change, Source
 from stepscope.record.errors import UsageError
 from stepscope.record.fix import (
+    INSTALL_FAILED,
     LOADER,
     Applied,
     Broke,
@@ -113,6 +114,18 @@ class FixContext:
     def loader_not_applied(self, reason: Reason, value: int | None = None) -> None:
         """It does not apply to the DataLoader that the program is making."""
         self._report(NotApplied(reason, LOADER, place=self.place(), value=value))
+
+    def root_found(self, handler: Callable[[Any], None]) -> None:
+        """`handler(module)` once for every root model, before its first call. Where it fails, the
+        program runs without the fix."""
+
+        def guarded(module: Any) -> None:
+            try:
+                handler(module)
+            except Exception as problem:
+                self.not_applied(NotApplied(INSTALL_FAILED, error=repr(problem)))
+
+        self.seams.root_found(guarded)
 
     def place(self) -> SourceLine | None:
         """The line of the user's code behind the current call."""

@@ -67,7 +67,7 @@ for x in DataLoader(Data(), batch_size=4):
     optimizer.step()
     print(loss.item())
 
-# %% samplers
+# %% samplers quick
 from torch.utils.data import BatchSampler, DataLoader, Sampler, WeightedRandomSampler
 
 class Backwards(Sampler):
@@ -82,7 +82,7 @@ print(list(DataLoader(range(8), sampler=Backwards(), batch_size=3)))
 print(list(DataLoader(range(8), batch_sampler=BatchSampler(Backwards(), 4, False))))
 print(list(DataLoader(range(8), sampler=WeightedRandomSampler([1.0] * 8, 8), batch_size=8)))
 
-# %% own_collate
+# %% own_collate quick
 from torch.utils.data import DataLoader
 
 def collate(items):
@@ -127,7 +127,7 @@ for a, b in zip(first, second):
     optimizer.step()
     print(loss.item())
 
-# %% dataset_counts_calls
+# %% dataset_counts_calls quick
 from torch.utils.data import DataLoader, Dataset
 
 class Data(Dataset):
@@ -149,7 +149,7 @@ for x in DataLoader(data, batch_size=4):
     print(loss.item())
 print(data.calls)
 
-# %% getitems
+# %% getitems unfixed
 from torch.utils.data import DataLoader, Dataset
 
 class Data(Dataset):
@@ -188,7 +188,7 @@ train(12)
 data = Data()
 print(list(DataLoader(data, batch_size=4)), data.transform.calls)
 
-# %% nested_batches
+# %% nested_batches quick
 from torch.utils.data import DataLoader
 
 train(12)
@@ -228,7 +228,7 @@ from torch.utils.data import DataLoader
 for x in DataLoader(torch.randn(48, 8), batch_size=4):
     print(x.sum().item())
 
-# %% memory_mapped
+# %% memory_mapped quick
 import numpy
 
 numpy.save("data.npy", numpy.arange(384, dtype="float32").reshape(48, 8) / 384)

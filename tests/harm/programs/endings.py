@@ -2,7 +2,7 @@
 train()
 sys.exit(7)
 
-# %% exit_with_text exit=1
+# %% exit_with_text exit=1 quick
 train()
 sys.exit("something is wrong")
 
@@ -23,7 +23,7 @@ os._exit(9)
 train()
 os.abort()
 
-# %% exception_after_training exit=1
+# %% exception_after_training exit=1 quick
 train()
 raise ValueError("at the end")
 
@@ -164,7 +164,7 @@ for number in range(12):
         print(error)
     fails = False
 
-# %% exception_in_finally exit=1
+# %% exception_in_finally exit=1 quick
 try:
     train()
     raise ValueError("first")
@@ -184,7 +184,7 @@ raise ValueError("for the hook")
 train()
 raise KeyboardInterrupt
 
-# %% interrupted_by_signal exit=-2
+# %% interrupted_by_signal exit=-2 quick
 import signal
 
 train()
@@ -209,7 +209,7 @@ train()
 os.kill(os.getpid(), signal.SIGTERM)
 time.sleep(60)
 
-# %% terminate_handled exit=4
+# %% terminate_handled exit=4 quick
 import signal
 
 def end(number, frame):
@@ -252,7 +252,7 @@ import signal
 train()
 print([str(signal.getsignal(number)) for number in (1, 2, 3, 10, 12, 13, 15, 64)])
 
-# %% killed exit=-9 steps=any
+# %% killed exit=-9 steps=any quick
 import signal
 
 train()

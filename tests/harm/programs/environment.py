@@ -16,7 +16,7 @@ import argparse
 
 argparse.ArgumentParser(prog="program").parse_args()
 
-# %% binary_output
+# %% binary_output quick
 train()
 sys.stdout.flush()
 sys.stdout.buffer.write(bytes(range(256)))
@@ -29,7 +29,7 @@ sys.stdout.write("no newline at the end")
 train()
 print("x" * 200_000)
 
-# %% to_stderr
+# %% to_stderr quick
 for _ in range(12):
     print(step(), file=sys.stderr)
 
@@ -108,7 +108,7 @@ import resource
 print(resource.getrlimit(resource.RLIMIT_CORE), os.nice(0))
 train()
 
-# %% umask_and_ids
+# %% umask_and_ids quick
 old = os.umask(0o077)
 train()
 print(oct(os.umask(old)), os.getpgid(0) == os.getpgrp())
@@ -141,7 +141,7 @@ train()
 file.close()
 print(open("out.txt").read())
 
-# %% standard_output_replaced
+# %% standard_output_replaced quick
 import io
 
 real, sys.stdout = sys.stdout, io.StringIO()

@@ -26,7 +26,7 @@ for _ in range(12):
     optimizer.step()
     print(loss.item())
 
-# %% optimizer_hooks
+# %% optimizer_hooks quick
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 calls = []
@@ -66,14 +66,14 @@ train(6)
 nn.Module.__call__ = before
 train(6)
 
-# %% patched_backward
+# %% patched_backward quick
 calls = []
 before = torch.Tensor.backward
 torch.Tensor.backward = lambda self, *args, **kwargs: calls.append(1) or before(self, *args, **kwargs)
 train()
 print(len(calls), torch.Tensor.backward.__name__)
 
-# %% patched_item
+# %% patched_item quick
 before = torch.Tensor.item
 calls = []
 
@@ -232,7 +232,7 @@ with Watching():
     train()
 print(names)
 
-# %% dispatch_mode_with_scaler
+# %% dispatch_mode_with_scaler quick
 from torch.utils._python_dispatch import TorchDispatchMode
 
 class Watching(TorchDispatchMode):
@@ -313,7 +313,7 @@ class Model(nn.Sequential, metaclass=Meta):
 model = Model(*model)
 train()
 
-# %% parameters_overridden
+# %% parameters_overridden quick
 class Shy(nn.Sequential):
     def parameters(self, recurse=True):
         calls.append(1)

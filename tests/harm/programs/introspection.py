@@ -18,7 +18,7 @@ torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, b
 print(len(buffer.getvalue()), hashlib.sha256(buffer.getvalue()).hexdigest())
 train(6)
 
-# %% saved_model
+# %% saved_model quick
 import io
 
 train(6)
@@ -177,7 +177,7 @@ while frame is not None and frame.f_code.co_filename == __file__:
     frame, depth = frame.f_back, depth + 1
 print(depth)
 
-# %% audit_hook
+# %% audit_hook quick
 events = []
 
 def hook(event, args):
@@ -203,7 +203,7 @@ with warnings.catch_warnings(record=True) as caught:
     torch.autograd.backward(torch.ones((), requires_grad=True))
 print([(w.category.__name__, os.path.basename(w.filename), str(w.message)[:40]) for w in caught])
 
-# %% warnings_are_errors
+# %% warnings_are_errors quick
 import warnings
 
 warnings.simplefilter("error")
@@ -288,7 +288,7 @@ train()
 train()
 print([name for name in ("pdb", "cProfile", "unittest", "pytest") if name in sys.modules])
 
-# %% meta_path_and_hooks
+# %% meta_path_and_hooks quick
 train()
 print(len(sys.path_hooks), sys.gettrace(), sys.getprofile(), sys.displayhook is sys.__displayhook__)
 print(sys.excepthook is sys.__excepthook__, sys.getswitchinterval())

@@ -12,7 +12,7 @@ train()
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 train()
 
-# %% lbfgs_closure
+# %% lbfgs_closure quick
 optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4)
 x = torch.randn(4, 8)
 
@@ -40,7 +40,7 @@ for _ in range(12):
     others.step()
     print(loss.item(), gain.item())
 
-# %% accumulation
+# %% accumulation quick
 for number in range(24):
     loss = model(torch.randn(4, 8)).square().mean() / 2
     loss.backward()
@@ -101,7 +101,7 @@ for _ in range(12):
     weight = (weight - 0.01 * gradient / (1 + curvature.abs())).detach().requires_grad_()
     print(loss.item())
 
-# %% gradient_penalty
+# %% gradient_penalty quick
 for _ in range(12):
     x = torch.randn(4, 8, requires_grad=True)
     optimizer.zero_grad()
@@ -223,7 +223,7 @@ for _ in range(12):
     optimizer.step()
     print(loss.item())
 
-# %% loss_scaler
+# %% loss_scaler quick
 scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
 for number in range(12):
     optimizer.zero_grad()
@@ -280,7 +280,7 @@ with torch.inference_mode():
     for _ in range(12):
         print(model(torch.randn(4, 8)).sum().item())
 
-# %% train_and_evaluate
+# %% train_and_evaluate quick
 for _ in range(4):
     train(3)
     model.eval()

@@ -43,7 +43,7 @@ if child == 0:
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 train(7)
 
-# %% fork_and_train_in_child
+# %% fork_and_train_in_child quick
 train(12)
 child = os.fork()
 if child == 0:
@@ -160,7 +160,7 @@ with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as p
     print(list(pool.map(abs, [-1, -2])))
 train(7)
 
-# %% at_fork_handlers
+# %% at_fork_handlers quick
 order = []
 os.register_at_fork(
     before=lambda: order.append("before"),
@@ -194,7 +194,7 @@ with lock:
 os.waitpid(child, 0)
 train(7)
 
-# %% posix_spawn
+# %% posix_spawn quick
 train(5)
 child = os.posix_spawn("/bin/echo", ["echo", "spawned"], os.environ)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)

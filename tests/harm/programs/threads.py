@@ -77,7 +77,7 @@ for _ in range(4):
     thread.join()
     model.train()
 
-# %% executor problems=no_window
+# %% executor problems=no_window quick
 from concurrent.futures import ThreadPoolExecutor
 
 with ThreadPoolExecutor(1) as pool:
@@ -125,7 +125,7 @@ while (batch := batches.get()) is not None:
     optimizer.step()
     print(loss.item())
 
-# %% daemon_thread_at_exit
+# %% daemon_thread_at_exit quick
 def wait_for_ever():
     threading.Event().wait()
 
@@ -142,7 +142,7 @@ thread.start()
 thread.join()
 train(6)
 
-# %% backward_in_another_thread
+# %% backward_in_another_thread quick
 def backward(loss):
     loss.backward()
 

@@ -134,7 +134,7 @@ class Amp(Fix):
     def install(self, value: Any, context: FixContext) -> None:
         casting = self._casting = _Casting(value, context)
         watch_own_mixed_precision(context, casting.give_way)
-        context.seams.root_found(casting.found)
+        context.root_found(casting.found)
         context.seams.root_called(casting.called)
         casting.scaler.install()
 
@@ -204,16 +204,16 @@ class _Casting:
             record = replace(refused, place=self._context.place()) if placed else refused
             self._context.not_applied(record)
         else:
-            parts = ((part, name) for part in module.modules() for name in part._parameters)
-            first = next((part, name) for part, name in parts if part._parameters[name] is not None)
-            self._models[id(module)] = first
+            own = torch.nn.Module.named_parameters  # which the program's class may override
+            parts = ((one, name) for one in module.modules() for name, _ in own(one, recurse=False))
+            self._models[id(module)] = next(parts)
 
     def called(self, call: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
         """A call under autocast, unless the program's own is on."""
         if self._off or id(module) not in self._models:
             return call(module, *args, **kwargs)
         part, name = self._models[id(module)]
-        first = part._parameters.get(name)
+        first = getattr(part, name, None)
         device = (next(module.parameters()) if first is None else first).device.type
         if torch.is_autocast_enabled(device):
             return call(module, *args, **kwargs)

@@ -109,7 +109,7 @@ class ChannelsLast(Fix):
 
     def install(self, value: Any, context: FixContext) -> None:
         layout = self._layout = _Layout(context)
-        context.seams.root_found(layout.found)
+        context.root_found(layout.found)
         context.seams.root_called(layout.called)
         context.seams.optimizer_made(lambda optimizer, _: layout.optimizers.add(optimizer))
         context.seams.around(torch.optim.Optimizer, "load_state_dict", layout.loaded)

@@ -65,7 +65,7 @@ class CudnnBenchmark(Fix):
         benchmark = _Benchmark(context)
         benchmark.respect()
         benchmark.set(True)
-        context.seams.root_found(benchmark.found)
+        context.root_found(benchmark.found)
         context.seams.root_called(benchmark.called)
 
     def edit(self, value: Any, line: str) -> SourceEdit:

@@ -380,8 +380,8 @@ class Sdpa(Fix):
         switching = _TransformersSwitch(context)
         _keep_fused_on(context)
         _drop_unused_weights(context)
-        context.seams.root_found(switching.found)
-        context.seams.root_found(lambda module: _report_written_out(module, context))
+        context.root_found(switching.found)
+        context.root_found(lambda module: _report_written_out(module, context))
         context.seams.root_called(switching.called)
 
     def explain(self, error: BaseException, line: str) -> Broke | None:

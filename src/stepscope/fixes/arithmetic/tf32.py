@@ -67,7 +67,7 @@ class Tf32(Fix):
         switch = _Switch(value == "on", context)
         switch.set()
         switch.keep()
-        context.seams.root_found(switch.said_of)
+        context.root_found(switch.said_of)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         on = value == "on"

@@ -241,7 +241,7 @@ class Compile(Fix):
             compiled.add(module)
             context.applied(Applied(MODEL, name, place, of_torch_nn=not own))
 
-        context.seams.root_found(found)
+        context.root_found(found)
         if mode in _REPLAYED:
             _guard_replays(context, compiled)
 

@@ -227,7 +227,7 @@ class Checkpointing(Fix):
                     context.seams.around(cls, "forward", forward)
             context.applied(record)
 
-        context.seams.root_found(found)
+        context.root_found(found)
 
     def explain(self, error: BaseException, line: str) -> Broke | None:
         differs = type(error).__name__ == "CheckpointError"
