@@ -222,14 +222,15 @@ def test_outputs_are_held_to_the_dtype() -> None:
 
 
 def test_outputs_are_read_without_pickles(tmp_path: Path) -> None:
-    folders = good, bad, text, missing = [tmp_path / name for name in "abcd"]
+    folders = good, bad, text, cut, missing = [tmp_path / name for name in "abcde"]
     for folder in folders:
         folder.mkdir()
     np.savez(good / "outputs.npz", values_0=np.ones(3))
     np.savez(bad / "outputs.npz", values_0=np.array([{}], dtype=object))
     (text / "outputs.npz").write_text("no archive")
+    (cut / "outputs.npz").write_bytes((good / "outputs.npz").read_bytes()[:-30])
     assert read_outputs(good)["values_0"].tolist() == [1, 1, 1]
-    for folder in (bad, text, missing):
+    for folder in (bad, text, cut, missing):
         with pytest.raises(BrokenRun, match="cannot be read"):
             read_outputs(folder)
 

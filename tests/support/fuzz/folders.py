@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from tokenize import TokenError
 
 import msgspec
 import numpy as np
@@ -100,7 +101,7 @@ def _damage_run(folder: Path, draw: random.Random) -> str:
         if path.suffix == ".npy":
             return _damage_table(path, draw)
         return damage_document(path if path in texts else draw.choice(texts or files), draw)
-    except (ValueError, RecursionError) as unread:  # damaged before
+    except (ValueError, RecursionError, TokenError) as unread:  # damaged before
         return f"{unread}"
 
 
