@@ -180,3 +180,11 @@ def test_counters_of_earlier_versions_are_read(tmp_path):
     site = read_sites(tmp_path, read_facts(tmp_path / "facts.jsonl"), weight=10.0)[0]
     assert (site.count, site.total_ms, site.nbytes) == (4, 8.0, 5)
     assert read_table(tmp_path / "sites.npy").dtype.names == FIRST_SITE_COLUMNS
+
+
+def test_where_no_step_was_clocked_all_but_the_waits_for_data_is_other():
+    rows = [unclocked(step(data_wait=1.0, forward=3.0, ms=0.0)) for _ in range(4)]
+    steps = steps_of(*rows)
+    means = mean_host_phases(steps, every(steps))
+    assert means["other"] == pytest.approx(steps.duration.mean() / MS - means["data_wait"])
+    assert {name for name, ms in means.items() if ms} == {"data_wait", "other"}

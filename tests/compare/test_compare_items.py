@@ -112,9 +112,10 @@ def test_a_batch_size_search_is_not_compared():
         side_of(subject("batch", {}))
 
 
-def test_a_run_without_steady_steps_cannot_be_compared():
+@pytest.mark.parametrize("series", [(), (0.0, 0.0)])
+def test_a_run_whose_steady_steps_took_no_time_cannot_be_compared(series):
     with pytest.raises(UsageError, match="run 7f3a has no steady steps"):
-        run_side("run", made(RunSummary, run={"id": "7f3a"}), ())
+        run_side("run", made(RunSummary, run={"id": "7f3a"}), series)
 
 
 def test_the_steps_of_a_trace_are_its_series():

@@ -124,9 +124,9 @@ def merge_items(sides: Sequence[Side]) -> dict[str, Item]:
 
 
 def run_side(name: str, found: RunSummary, series: tuple[float, ...]) -> Side:
-    """An observed run; `series` are its steady steps. Raises UsageError if there are none."""
+    """An observed run; `series` are its steady steps. Raises UsageError if they took no time."""
     run, steps, gpu = found.run, found.steps, found.gpu
-    if not series:
+    if not sum(series) > 0:
         raise UsageError(
             f"run {run.id} has no steady steps to compare ({steps.count} steps in all)"
         )

@@ -115,6 +115,8 @@ class Steps:
         clocked ones that stand for them. Steps that took unusually long are divided as sampled ones
         of that kind, the more so the more of these there are: a few say little of all."""
         beside = self.duration - self.host["data_wait"]
+        if not self.clocked.any():
+            return {"other": float(beside[left].sum())}
         sampled = next(
             like for like in (use & self.sampled, use & self.clocked, self.clocked) if like.any()
         )
