@@ -7,9 +7,15 @@ from statistics import fmean
 from typing import Final
 
 from stepscope.measure.prediction import Prediction
-from stepscope.measure.trial.pool import Fixes, TrialPool, speed_left, trial_costs
+from stepscope.measure.trial.pool import (
+    Fixes,
+    TrialPool,
+    compare_trials,
+    speed_left,
+    trial_costs,
+)
 from stepscope.measure.trial.record import Trial
-from stepscope.record.trial import Rejection, RejectReason
+from stepscope.record.trial import Rejection, RejectReason, TrialStatus
 from stepscope.stats.intervals import student_t
 from stepscope.stats.verdict import MIN_DIFFERENCE, Comparison, Verdict
 
@@ -108,7 +114,8 @@ class _Contest:
 
     def decide(self, small_later: bool) -> ContestResult:
         pool, timed = self.pool, self.pool.objective != "memory"
-        self.add_trial(self.other)
+        if (hopeless := self.first_trial()) is not None:
+            return hopeless
         found = pool.compare(self.base, self.other)
         if found is None:
             return ContestResult(False, Rejection(RejectReason.NO_DATA))
@@ -159,6 +166,22 @@ class _Contest:
             if found.ratio < 1 + MIN_DIFFERENCE or not self.winnable(found, self.since, wider):
                 break
         return ContestResult(False, _not_better(found), found)
+
+    def first_trial(self) -> ContestResult | None:
+        """Run the other's first trial. If it was ended early, far slower, and the base has not
+        become as slow since, that is the result."""
+        trial = self.pool.more(self.other, against=self.base)
+        if trial.status is TrialStatus.FAR_SLOWER:
+            self.add_trial(self.base)
+            now = self.pool.trials(self.base)[self.started :]
+            found = compare_trials(now, [trial], self.pool.objective, self.pool.floor())
+            if found is not None and found.ratio < _FAR_SLOWER:
+                share = trial.steps / max(1, trial.request.steps)
+                return ContestResult(False, Rejection(RejectReason.FAR_SLOWER, share), found)
+            trial = self.pool.more(self.other)
+        if not trial.timed:
+            raise _TrialFailed(trial)
+        return None
 
     def add_trial(self, fixes: Fixes) -> None:
         trial = self.pool.more(fixes)

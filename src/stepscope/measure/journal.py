@@ -20,6 +20,7 @@ from stepscope.measure.trial.record import RunTrial, Trial, TrialRequest
 from stepscope.record.errors import UsageError
 from stepscope.record.fix import FixOutcome
 from stepscope.record.fix_words import outcome_json
+from stepscope.record.trial import TrialReason
 from stepscope.record.version import __version__
 from stepscope.store import folder as folders
 from stepscope.store.folder import request_difference
@@ -167,7 +168,8 @@ def run_journaled(run: RunTrial, journal: Journal) -> RunTrial:
             return recorded.popleft()
         # As read back from the journal, so that the search sees no difference.
         trial = _trial(json.loads(json.dumps(_plain(run(request)))))
-        journal.append(trial)
+        if trial.reason is not TrialReason.OUT_OF_BUDGET:  # a larger budget may allow it
+            journal.append(trial)
         return trial
 
     return answer
