@@ -8,7 +8,7 @@ compared with the shape that a slower pace would give them.
 """
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, dataclass
 from math import ceil, exp, hypot, inf, sqrt
 from typing import Final
 
@@ -253,7 +253,8 @@ def learning_paces(
         explain = -shape[:end] / float(shape[:end] @ shape[:end])
         shown = None if control is None else (control - base)[:, :end] @ explain
         own = (variant - base)[:, :end] @ explain
-        found.append(LearningPace(*astuple(_difference(own, shown, wider, PACE_MARGIN)), end))
+        difference = _difference(own, shown, wider, PACE_MARGIN)
+        found.append(LearningPace(**asdict(difference), steps=end))
     return found
 
 
