@@ -47,9 +47,7 @@ class _Bar(Progress):
     ) -> None:
         known = done is not None and total is not None
         fields = {"count": f"{done:,}/{total:,}  " if known else "", "left": left}
-        self._bar.update(
-            self._task, description=safe(label), completed=done, total=total, **fields
-        )
+        self._bar.update(self._task, description=safe(label), completed=done, total=total, **fields)
 
     def line(self, text: str) -> None:
         self._bar.console.print(safe(text), markup=False, highlight=False, soft_wrap=True)

@@ -1,8 +1,10 @@
 """`stepscope tune`: try fixes, keep what is faster, prove that training does the same."""
 
+import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +26,27 @@ class _Shown:
 
     def __init__(self, display: Progress, clock: Callable[[], float] = time.monotonic) -> None:
         self._display, self._clock = display, clock
-        self._said = False
+        self._said = self._pressed = False
+
+    @contextmanager
+    def hearing(self) -> Iterator[None]:
+        """Remember Ctrl-C between trials: Python drops one that comes in some callbacks."""
+
+        def press(number: int, frame: object) -> None:
+            self._pressed = True
+            raise KeyboardInterrupt
+
+        before = signal.getsignal(signal.SIGINT)
+        if before is signal.default_int_handler:
+            signal.signal(signal.SIGINT, press)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     def __call__(self, event: "TrialEvent") -> None:
+        if self._pressed and not event.interrupted:
+            raise KeyboardInterrupt
         if event.interrupted and not self._said:
             self._said = True
             best = "proving and confirming the best so far; Ctrl-C again stops now"
@@ -160,7 +180,9 @@ def tune(
     with open_tune(request, out or resume, resume is not None, force, Path.cwd()) as tuning:
         try:
             with progress(quiet) as display:
-                result = tuning.run(_Shown(display))
+                shown = _Shown(display)
+                with shown.hearing():
+                    result = tuning.run(shown)
             interrupted = tuning.interrupted
             remember_noise_of(tuning.folder)
             if as_json:

@@ -8,6 +8,7 @@ from typing import Final
 
 from stepscope.measure.prediction import Prediction
 from stepscope.measure.trial.pool import (
+    FAR_SLOWER,
     Fixes,
     TrialPool,
     compare_trials,
@@ -52,7 +53,6 @@ _MANY: Final = 5
 _APART: Final = 1.35  # how much wider the interval may be if the sides do not overlap
 _SMALL: Final = 1.1  # gains under it take five processes
 _EXPECTED: Final = 1.1  # a predicted gain that one slow process does not refute
-_FAR_SLOWER: Final = 0.87  # no fix is that much slower; the machine may be
 _FAR: Final = 1.5  # least ratio of the slowest process to the other side's fastest
 _BEYOND: Final = 2.5  # and least multiple of the noise between processes
 
@@ -119,7 +119,7 @@ class _Contest:
         found = pool.compare(self.base, self.other)
         if found is None:
             return ContestResult(False, Rejection(RejectReason.NO_DATA))
-        unexpected = self.predicted_low >= _EXPECTED or found.ratio < _FAR_SLOWER
+        unexpected = self.predicted_low >= _EXPECTED or found.ratio < FAR_SLOWER
         if timed and unexpected and not self.promising(found):
             self.add_trial(self.base)  # the machine may have become slower since
             self.since = self.started
@@ -175,7 +175,7 @@ class _Contest:
             self.add_trial(self.base)
             now = self.pool.trials(self.base)[self.started :]
             found = compare_trials(now, [trial], self.pool.objective, self.pool.floor())
-            if found is not None and found.ratio < _FAR_SLOWER:
+            if found is not None and found.ratio < 1 / (1 + MIN_DIFFERENCE):
                 share = trial.steps / max(1, trial.request.steps)
                 return ContestResult(False, Rejection(RejectReason.FAR_SLOWER, share), found)
             trial = self.pool.more(self.other)

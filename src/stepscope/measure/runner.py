@@ -114,6 +114,7 @@ class TrialRunner:
         """Raises UsageError if the whole tune must end, KeyboardInterrupt on a termination signal.
         Only trials that count take a number."""
         begun, folder = time.monotonic(), self.folder_of(self._number + 1)
+        starting = self._warm is None  # once, for all trials: no other takes as long
         try:
             # A program that compiles may configure the compiler before importing it.
             compiles = self.baseline is not None and self.baseline.compile_s is not None
@@ -131,7 +132,8 @@ class TrialRunner:
             where = f" {problem.filename}" if problem.filename else ""
             raise UsageError(f"no further trials: {problem.strerror}{where}") from None
         self._number += trial.reason is not TrialReason.OUT_OF_BUDGET
-        return replace_fields(trial, seconds=max(trial.seconds, time.monotonic() - begun))
+        whole_s = 0.0 if starting else time.monotonic() - begun
+        return replace_fields(trial, seconds=max(trial.seconds, whole_s))
 
     def _may_be_warm(self) -> bool:
         """Whether a trial in a fresh process showed that the program does not change the

@@ -217,7 +217,7 @@ class Tuner:
             budget.seconds,
             stage=self._stage,
             waiting=tuple(one for one in untried if one not in request.fixes),
-            interrupted=self._search.stopped is StopReason.INTERRUPTED,
+            interrupted=self._search.stopped is StopReason.INTERRUPTED and not self._request.prove,
         )
         listener(event)
         trial = self._run(request)

@@ -24,6 +24,7 @@ from stepscope.stats.verdict import (
     verdict_for_interval,
 )
 
+FAR_SLOWER: Final = 0.87  # no fix is that much slower; the machine may be
 SLOWER_AT_MOST: Final = 0.95  # of the speed: what a smaller memory peak may cost
 
 
@@ -207,7 +208,8 @@ class TrialPool:
         if grows or not ours or self.objective != "throughput":
             return None
         reach = max(noise_margin(self.floor(), len(ours), 1), within_process_margin(ours))
-        return exp(fmean(log_means(ours)) + _EARLY * reach) * (1 + MIN_DIFFERENCE)
+        slower = max(exp(_EARLY * reach) * (1 + MIN_DIFFERENCE), 1 / FAR_SLOWER)
+        return exp(fmean(log_means(ours))) * slower
 
     def cost_s(self, fixes: Fixes, count: int = 1) -> float:
         """Expected seconds of this many more trials with these fixes, each like the last. If they

@@ -20,9 +20,9 @@ class RoundingLimits:
     growth: float  # of a variant's divergence, in multiples of the control's
     floor: float  # minimum divergence, as a share of the loss: a smaller control's is not trusted
     near: float
-    """The most growth of a match. Real changes of rounding stayed below 2.4 in coarse dtypes and 0.7
-    in float32, where one of three seeds that jumps 256-fold makes it 6; a learning rate times 0.9
-    or every tenth step dropped came to 3.0 and 22 at least, in a noisy CNN that hardly learns."""
+    """The most growth of a match. Changes of rounding stayed below 2.4 in coarse dtypes and 0.7 in
+    float32, where one of three seeds that jumps 256-fold makes it 6. A learning rate times 0.9 or
+    every tenth step dropped came to 3.0 and 22 at least, in a noisy CNN that hardly learns."""
 
 
 _UNIT: Final = {"float32": 2.0**-24, "tfloat32": 2.0**-11, "float16": 2.0**-11, "bfloat16": 2.0**-8}

@@ -2,7 +2,7 @@
 rounding, or an inference program's outputs."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import isfinite, isnan
+from math import ceil, isfinite, isnan
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,6 +71,7 @@ def coverage(trials: Trials) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 FEWEST_STEPS: Final = 12
 FEWEST_SEEDS: Final = 3
+_LONGER: Final = 1.5  # times the steps, at least: all trials are made anew
 MOST_SEEDS, MOST_STEPS = 40, 4000
 """What needs more than either counts as undecidable."""
 _KNOWN: Final = 0.9  # of the steps must have a loss
@@ -239,7 +240,8 @@ def _judge_means(
     if drift is not None and drift.ratio > limit.near:
         step, enough = int(side.steps[drift.column]), range(len(side.seeds), MOST_SEEDS + 1)
         needed = next((n for n in enough if drift.low(n, LATER_LOOKS) > limit.near), None)
-        open_.append((Because(ProofReason.DRIFTS, step=step, value=drift.ratio), needed))
+        drifts = Because(ProofReason.DRIFTS, step=step, value=drift.ratio)
+        open_ = [(drifts, needed)]  # settles it whatever the means are
     if not open_:
         return ProofState.MATCHES, None, None
     needs = [seeds for _, seeds in open_ if seeds is not None]
@@ -252,7 +254,8 @@ def _more_steps(side: PairedLosses) -> Settlement:
     steps = steps_for_trend(side.base)
     if steps is None or steps > MOST_STEPS:
         return Settlement(None, side.made)
-    return Settlement(max(FEWEST_SEEDS, len(side.seeds)), max(steps, side.made + 1))
+    enough = max(steps, ceil(_LONGER * side.made))
+    return Settlement(max(FEWEST_SEEDS, len(side.seeds)), enough)
 
 
 def judge_exact(
