@@ -140,6 +140,12 @@ def test_a_candidate_that_was_ended_early_says_after_how_much():
     assert pairs == (("− sdpa", "far slower: 0.31×, ended after 25% of a trial"),)
 
 
+def test_without_a_baseline_there_is_no_empty_table():
+    nothing = {"ladder": [], "rejected": [], "final": None, "command": None, "patch": None}
+    told = story(tuned(baseline={}, stopped="budget", untried=["sdpa"], **nothing))
+    assert "ladder" not in [part.id for part in told.sections]
+
+
 def test_many_fixes_for_another_device_are_counted_not_named():
     device = {"reason": "needs_device", "detail": "cuda"}
     many = [{"fix": f"f{n}", "because": device, "state": "left_out"} for n in range(5)]

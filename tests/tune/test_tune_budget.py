@@ -142,6 +142,15 @@ def test_no_stage_exceeds_the_budget_whatever_takes_longer_than_expected(seconds
         assert surprise not in found.fixes
 
 
+def test_a_baseline_that_cannot_fit_is_not_begun():
+    machine = Machine(slow_program)
+    lab = machine.pool(20.0)
+    lab.first_s = 30.0  # as the scout run shows
+    found = run_search(Ladder(lab), EVERY)
+    assert (machine.asks, found.stopped, found.baseline) == ([], "budget", ())
+    assert found.untried == [*FIXES]
+
+
 def learning(ask):
     return {"losses": tuple(2.0 * 0.97**step for step in range(ask.steps)), "what": "training"}
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+from statistics import fmean
 from typing import Final
 
 import msgspec
@@ -179,7 +180,7 @@ class Tuner:
         given = self._request.steps
         steps = given or trial_steps(speed, loader, made)
         buffered = given or trial_steps(speed, loader, made, buffer, program.data_wait_share or 0.0)
-        return TrialPool(
+        pool = TrialPool(
             budget,
             TrialRequest(steps=steps, proof=True),
             self._request.objective,
@@ -189,6 +190,8 @@ class Tuner:
                 buffered if any(fix_named(fix_name(one)).fills_buffers for one in fixes) else steps
             ),
         )
+        pool.first_s = steps * fmean(speed.step_ms) / 1e3 if speed.step_ms else 0.0
+        return pool
 
     def _scouted(self, scout: Trial) -> RunSummary:
         from stepscope.analyze.run.records import RunRecords

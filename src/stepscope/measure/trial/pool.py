@@ -172,6 +172,8 @@ class TrialPool:
         """What every trial requests apart from fixes."""
         self.steps_of = steps_of or (lambda fixes: request.steps)
         """Steps of a trial with these fixes."""
+        self.first_s = 0.0
+        """What the first trial should take at least; 0: unknown."""
         self.begun_s = 0.0
         """Seconds spent before the search: on the scout run and the baseline."""
         self._reserve_s = reserve_s
@@ -236,7 +238,8 @@ class TrialPool:
             for fixes_made, made in self._made.items()
             if fixes_made <= set(fixes) and not any(self._extra_s(one) > 0 for one in fixes_made)
         ]
-        return _longest_seconds(max(tried, key=lambda made: len(made[0].request.fixes), default=[]))
+        largest = max(tried, key=lambda made: len(made[0].request.fixes), default=[])
+        return _longest_seconds(largest) or self.first_s
 
     def _pace(self) -> float:
         """The largest ratio of actual to expected compile time, over the first trial of each kind;

@@ -70,7 +70,8 @@ def _ladder_section(tune: Tune) -> Section:
         around = _interval(total.low, total.high)
         rows.append((f"+ {rung.label}", rung.kind, *speed, around, *told, losses))
     table = Table("ladder", columns, tuple(rows))
-    blocks: list[Block] = [table.without_empty_columns()]
+    known = tune.ladder or tune.baseline.step_ms is not None
+    blocks: list[Block] = [table.without_empty_columns()] if known else []
     final = tune.final
     if final is not None and final.speedup is not None:
         ours, theirs = final.processes or (0, 0)
