@@ -196,4 +196,6 @@ def tune(
         went = (asked.program, asked.argv, str(tuning.folder), request.budget_s, request.prove)
         command = resume_command(asked, *went)
         print(f"stepscope: interrupted; go on with: {command}", file=sys.stderr)
+    if interrupted:
+        exec("")  # lets Python forget an interrupt inside an exec: it would end by SIGINT for it
     return _INTERRUPTED if interrupted else 0
