@@ -114,6 +114,10 @@ def test_an_undecidable_proof_says_so_with_its_numbers_and_offers_nothing():
         "Undecidable: 3 seeds over 100 steps vary so much that 40 would not settle it."
     )
     assert "Prove" not in {one.label for one in told.next}
+    flat = unclear({"seeds": None, "steps": 100}, because={"reason": "no_trend"})
+    assert remarks(flat)[0] == (
+        "Undecidable: over 100 steps losses fall too little to compare their rates."
+    )
     assert remarks(unclear(None))[0] == "More trials would not settle it."
 
 

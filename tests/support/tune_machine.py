@@ -91,9 +91,8 @@ class Machine:
             number,
             TrialStatus.OK,
             step_ms=tuple(times.tolist()),
-            steps=ask.steps,
             seconds=whole_s,
-            **more | self._told(ask),
+            **{"steps": ask.steps} | more | self._told(ask),
         )
 
     def cost_s(self, fixes: frozenset[str], steps: int, first: bool = True) -> float:

@@ -155,6 +155,13 @@ def learning(ask):
     return {"losses": tuple(2.0 * 0.97**step for step in range(ask.steps)), "what": "training"}
 
 
+def test_what_only_the_first_trial_starts_is_charged_and_not_expected_of_others():
+    machine = Machine(lambda fixes: 100.0, told=lambda ask: {"shared_s": 12.0})
+    lab = machine.pool(60.0)
+    lab.more(())
+    assert (lab.budget.spent, lab.cost_s(())) == (22.0, 10.0)
+
+
 def test_a_trial_cut_off_is_charged_and_ends_the_search():
     machine = Machine(lambda fixes: 100.0, startup_s=6.0)
     budget = Budget(machine, 25.0)

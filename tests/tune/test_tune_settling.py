@@ -110,12 +110,13 @@ def prover():
     """A prover whose tune proved a ladder with three seeds and had nothing left; trials take 10 s
     each, and losses grow apart as asked."""
 
-    def made(growth: float, chaos: float, grant_s: float | None):
+    def made(growth: float, chaos: float, grant_s: float | None, ends: int | None = None):
         def told(ask: TrialRequest):
-            who = 2 if ask.fixes else 1 if ask.perturb else 0
-            losses = training(ask.seed, who, ask.steps, growth if who == 2 else 1.0, 1.0, chaos)
-            proof = ProofRecord(rates=(0.1,) * ask.steps, grad_norms=(1.0,))
-            return {"losses": losses, "what": "training", "proof": proof}
+            who, steps = 2 if ask.fixes else 1 if ask.perturb else 0, min(ends or 9999, ask.steps)
+            pace = 0.2 if ends else 1.0
+            losses = training(ask.seed, who, steps, growth if who == 2 else 1.0, pace, chaos)
+            proof = ProofRecord(rates=(0.1,) * steps, grad_norms=(1.0,))
+            return {"losses": losses, "what": "training", "proof": proof, "steps": steps}
 
         machine = Machine(lambda fixes: 100.0, told=told)
         budget = Budget(machine, 1e6)
@@ -151,6 +152,14 @@ def test_a_grant_too_small_is_used_up_and_never_exceeded(prover):
     assert proof.state == "unclear"
     assert proof.seeds > 3
     assert budget.spent <= budget.seconds
+
+
+def test_a_program_too_short_for_its_losses_to_fall_is_undecidable(prover):
+    proof, budget = prover(1.0, 0.01, 1e5, ends=30)
+    assert (proof.state, proof.because.reason) == ("unclear", ProofReason.NO_TREND)
+    assert proof.steps == 30
+    assert proof.settle.seeds is None
+    assert budget.left > 5e4
 
 
 def test_a_proof_that_cannot_be_decided_within_the_bound_ends_at_once(prover):

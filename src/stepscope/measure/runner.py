@@ -114,7 +114,7 @@ class TrialRunner:
         """Raises UsageError if the whole tune must end, KeyboardInterrupt on a termination signal.
         Only trials that count take a number."""
         begun, folder = time.monotonic(), self.folder_of(self._number + 1)
-        starting = self._warm is None  # once, for all trials: no other takes as long
+        starting = self._warm is None  # a fork server, once: no other trial takes as long
         try:
             # A program that compiles may configure the compiler before importing it.
             compiles = self.baseline is not None and self.baseline.compile_s is not None
@@ -132,8 +132,10 @@ class TrialRunner:
             where = f" {problem.filename}" if problem.filename else ""
             raise UsageError(f"no further trials: {problem.strerror}{where}") from None
         self._number += trial.reason is not TrialReason.OUT_OF_BUDGET
-        whole_s = 0.0 if starting else time.monotonic() - begun
-        return replace_fields(trial, seconds=max(trial.seconds, whole_s))
+        whole_s = max(trial.seconds, time.monotonic() - begun)
+        if starting:
+            return replace_fields(trial, shared_s=whole_s - trial.seconds)
+        return replace_fields(trial, seconds=whole_s)
 
     def _may_be_warm(self) -> bool:
         """Whether a trial in a fresh process showed that the program does not change the

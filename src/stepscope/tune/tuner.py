@@ -228,7 +228,7 @@ class Tuner:
         repeated = len(self._journal.trials) == known and not cut
         if repeated and self._request.prove and self._stage is Stage.PROOF:
             budget.seconds += trial.seconds  # paid for before
-        spent = budget.spent + trial.seconds
+        spent = budget.spent + trial.seconds + trial.shared_s
         listener(replace(event, trial=trial, spent_s=spent, repeated=repeated))
         return trial
 

@@ -121,7 +121,7 @@ class Budget:
             raise BudgetSpent
         trial = self.run(replace(request, limit_s=limit_s))
         self.asked += 1
-        self.spent += trial.seconds
+        self.spent += trial.seconds + trial.shared_s
         if trial.reason is TrialReason.OUT_OF_BUDGET:
             raise BudgetSpent
         return trial

@@ -78,6 +78,7 @@ class Trial(Struct, frozen=True, rename={"request": "ask", "fix": "blame"}):
     samples_per_step: float | None = None
     steps: int = 0  # all steps, including warm-up
     seconds: float = 0.0  # wall time of all of it, the scratch copy and reading included
+    shared_s: float = 0.0  # beside them: starting what later trials use too
     compile_s: float | None = None
     peak_memory_bytes: float | None = None
     gpu_busy: float | None = None  # 0 to 1

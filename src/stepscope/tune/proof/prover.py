@@ -98,11 +98,13 @@ class Prover:
             if not seeds:
                 break
             wider = LATER_LOOKS if proof.seeds > 1 else 1.0
-            trials = self.pool.trials(fixes)
+            trials, before = self.pool.trials(fixes), (proof.seeds, proof.steps)
             try:
                 proof = self._prove(fixes, kind, steps, seeds, trials, wider)
             except BudgetSpent:
                 return replace(proof, budget_exhausted=True)
+            if proof.settle is not None and (proof.seeds, proof.steps) == before:
+                proof = replace(proof, settle=replace(proof.settle, seeds=None))  # it ends there
         return proof
 
     def _next(self, proof: Proof, fixes: Fixes, kind: str) -> tuple[int, int]:

@@ -129,6 +129,9 @@ def settle_sentence(proof: Proof | None) -> str | None:
     settle = proof.settle
     if settle is None:
         return "More trials would not settle it." if proof.state is ProofState.UNCLEAR else None
+    if settle.seeds is None and proof.because and proof.because.reason is ProofReason.NO_TREND:
+        steps = plural(proof.steps, "step")
+        return f"Undecidable: over {steps} losses fall too little to compare their rates."
     if settle.seeds is None:
         few = f"{plural(proof.seeds, 'seed')} over {plural(proof.steps, 'step')}"
         return f"Undecidable: {few} vary so much that {settle.most_seeds} would not settle it."
