@@ -136,8 +136,10 @@ def _rejected_section(tune: Tune) -> Section:
     pairs = tuple((f"− {one.fix}", words.rejection_text(one, objective)) for one in tried)
     blocks: list[Block] = [Facts(pairs)] if pairs else []
     for why, names in words.not_tried_groups(tune):
-        blocks.append(Paragraph(f"Not tried, {why}: {', '.join(names)}", tone=Tone.QUIET))
-    return Section("rejected", "Not kept", tuple(blocks), Weight.LEAD)
+        told = f"{'Not tried, ' if tried else ''}{why}: {', '.join(names)}"
+        blocks.append(Paragraph(told, tone=Tone.QUIET))
+    title = "Not kept" if tried else "Not tried"
+    return Section("rejected", title, tuple(blocks), Weight.LEAD)
 
 
 def _measured_rejections(tune: Tune) -> Section:
