@@ -105,20 +105,25 @@ def test_losses_that_fall_too_little_need_more_steps_and_flat_ones_are_undecidab
     assert flat.settle.seeds is None
 
 
+def told_by(growth: float, chaos: float, ends: int | None = None):
+    """What trials record, whose losses grow apart as asked; `ends`: the program's own last step."""
+
+    def told(ask: TrialRequest):
+        who, steps = 2 if ask.fixes else 1 if ask.perturb else 0, min(ends or 9999, ask.steps)
+        pace = 0.2 if ends else 1.0
+        losses = training(ask.seed, who, steps, growth if who == 2 else 1.0, pace, chaos)
+        proof = ProofRecord(rates=(0.1,) * steps, grad_norms=(1.0,))
+        return {"losses": losses, "what": "training", "proof": proof, "steps": steps}
+
+    return told
+
+
 @pytest.fixture
 def prover():
-    """A prover whose tune proved a ladder with three seeds and had nothing left; trials take 10 s
-    each, and losses grow apart as asked."""
+    """Proves a ladder in a tune with time for three seeds: the proof, and the budget."""
 
     def made(growth: float, chaos: float, grant_s: float | None, ends: int | None = None):
-        def told(ask: TrialRequest):
-            who, steps = 2 if ask.fixes else 1 if ask.perturb else 0, min(ends or 9999, ask.steps)
-            pace = 0.2 if ends else 1.0
-            losses = training(ask.seed, who, steps, growth if who == 2 else 1.0, pace, chaos)
-            proof = ProofRecord(rates=(0.1,) * steps, grad_norms=(1.0,))
-            return {"losses": losses, "what": "training", "proof": proof, "steps": steps}
-
-        machine = Machine(lambda fixes: 100.0, told=told)
+        machine = Machine(lambda fixes: 100.0, told=told_by(growth, chaos, ends))
         budget = Budget(machine, 1e6)
         lab = TrialPool(budget, TrialRequest(steps=40, proof=True))
         for fixes in ((), FIXES, (), FIXES):
@@ -152,6 +157,21 @@ def test_a_grant_too_small_is_used_up_and_never_exceeded(prover):
     assert proof.state == "unclear"
     assert proof.seeds > 3
     assert budget.spent <= budget.seconds
+
+
+def test_an_interrupt_leaves_the_proof_made_so_far():
+    """Pressed as the fourth seed begins."""
+    machine = Machine(lambda fixes: 100.0, told=told_by(1.0, 0.1))
+    lab = TrialPool(Budget(machine, 1e6), TrialRequest(steps=40, proof=True))
+    for fixes in ((), FIXES):
+        lab.fresh(fixes)
+    request = TuneRequest(Program("train.py", (), module=False), budget_s=1e6)
+    prover = Prover(lab.budget, lab, request, lambda number: None, "float32", None)
+    machine._stop_at = len(machine.asks) + 9
+    with pytest.raises(KeyboardInterrupt):
+        prover.ladder(FIXES, "numeric")
+    assert (prover.latest.state, prover.latest.seeds) == ("unclear", 3)
+    assert prover.latest.settle.seconds > 0
 
 
 def test_a_program_too_short_for_its_losses_to_fall_is_undecidable(prover):

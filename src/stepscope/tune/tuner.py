@@ -148,7 +148,7 @@ class Tuner:
             proof = prove_ladder(ladder, prover)
         except KeyboardInterrupt:
             over, result.stopped = True, StopReason.INTERRUPTED
-            proof = result.rungs[-1].proof if result.rungs else None
+            proof = prover.latest or (result.rungs[-1].proof if result.rungs else None)
         self._stage = Stage.CONFIRMATION
         final = confirm(pool, result, prover.fresh(ladder.fixes), over)
         if final is not None and final.failure is ConfirmFailure.INTERRUPTED:

@@ -72,6 +72,8 @@ class Prover:
     grant_s: float | None = None
     """Seconds to go on with an unclear proof of the ladder, beside the budget; None: no more than
     that."""
+    latest: Proof | None = None
+    """The ladder's proof so far, should an interrupt end it."""
     _settling: bool = False
     _made: list[Trial] = field(default_factory=list)  # trials besides those of the search
     _before: int | None = None  # how many of them were made during the search
@@ -93,7 +95,7 @@ class Prover:
             self.budget.seconds, self.grant_s = self.budget.spent + self.grant_s, None
             self._settling = True
         while proof.settle is not None:
-            proof = self._priced(proof, fixes)
+            proof = self.latest = self._priced(proof, fixes)
             seeds, steps = self._next(proof, fixes, kind)
             if not seeds:
                 break
@@ -246,7 +248,7 @@ def prove_ladder(ladder: Ladder, prover: Prover) -> Proof | None:
         if proof.state is not ProofState.DIFFERS:
             return proof
         rung = max(ladder.search.rungs, key=_coarseness)
-        why = Rejection(RejectReason.DIFFERS)
+        prover.latest, why = None, Rejection(RejectReason.DIFFERS)
         rejected = Rejected(rung.candidate.fix, why, rung.comparison, proof)
         ladder.withdraw(rung.candidate, rejected)
     return None
