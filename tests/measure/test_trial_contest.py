@@ -6,7 +6,7 @@ from tune_machine import Machine, apart
 
 from stepscope.measure.contest import hold_contest
 from stepscope.measure.prediction import Prediction
-from stepscope.record.trial import RejectReason
+from stepscope.record.trial import Rejection, RejectReason, TrialStatus
 from stepscope.stats.verdict import Verdict
 
 FIX = ("pin",)
@@ -120,6 +120,48 @@ def test_a_large_gain_that_was_not_predicted_is_held_against_a_fresh_process():
     found = hold_contest(lab, (), FIX, Prediction(1.05, 1.0, 1.1))
     assert not found.won
     assert len(lab.trials(())) == 3
+
+
+def test_a_candidate_far_slower_than_the_base_is_ended_early_and_takes_no_further_trial():
+    machine = Machine(lambda fixes: 40.0 if fixes else 10.0, noise=apart(0.01))
+    lab = machine.pool()
+    lab.more(()), lab.more(())
+    found = hold_contest(lab, (), FIX, None)
+    assert (found.won, found.why) == (False, Rejection(RejectReason.FAR_SLOWER, 0.25))
+    assert found.comparison.ratio == pytest.approx(0.25, rel=0.1)
+    assert machine.trials[2].status is TrialStatus.FAR_SLOWER
+    assert [ask.fixes for ask in machine.asks] == [(), (), FIX, ()]  # has the machine slowed?
+    assert lab.trials(FIX) == []
+
+
+def test_a_candidate_that_only_a_slowed_machine_makes_slow_gets_its_whole_contest():
+    """Everything takes five times as long from its first trial on."""
+    machine = Machine(lambda f: (8.0 if f else 10.0) * (1 if len(machine.asks) < 3 else 5))
+    lab = machine.pool()
+    lab.more(()), lab.more(())
+    found = hold_contest(lab, (), FIX, None)
+    assert machine.trials[2].status is TrialStatus.FAR_SLOWER
+    assert found.why is None or found.why.reason != RejectReason.FAR_SLOWER
+    assert lab.trials(FIX)[0].steps == lab.request.steps
+
+
+def test_trials_end_early_only_where_noise_cannot_explain_how_slow_they_are():
+    machine = Machine(lambda fixes: 11.0 if fixes else 10.0, noise=apart(0.05))
+    for _ in range(50):
+        lab = machine.pool()
+        lab.more(()), lab.more(())
+        hold_contest(lab, (), FIX, None)
+    ended = [one for one in machine.trials if one.status is TrialStatus.FAR_SLOWER]
+    assert len(ended) <= 2
+
+
+@pytest.mark.parametrize(("objective", "fix"), [("memory", "pin"), ("throughput", "batch=64")])
+def test_where_step_times_alone_do_not_tell_nothing_ends_early(objective, fix):
+    machine = Machine(lambda fixes: 10.0)
+    lab = machine.pool(objective=objective)
+    lab.more(())
+    lab.more((fix,), against=())
+    assert machine.asks[-1].slow_ms is None
 
 
 def test_a_gain_far_beyond_a_noisy_base_takes_five_trials_at_most():

@@ -13,9 +13,10 @@ from stepscope.measure.journal import (
     run_journaled,
     source_digests,
 )
+from stepscope.measure.trial.pool import BudgetSpent
 from stepscope.measure.trial.record import ProofRecord, Trial, TrialRequest
 from stepscope.record.errors import UsageError
-from stepscope.record.trial import TrialStatus
+from stepscope.record.trial import TrialReason, TrialStatus
 from stepscope.store.json_lines import RecordLog, read_record_lines
 
 IDENTITY = JournalIdentity(
@@ -55,6 +56,55 @@ def test_trials_are_kept_and_given_again_in_their_order(tmp_path):
     assert again == first
     assert len(machine.made) == 4
     assert [trial.number for trial in again] == [1, 2, 3, 4]
+
+
+def test_a_trial_the_budget_cut_off_is_made_again_once_there_is_more(tmp_path):
+    def cut(ask):
+        return Trial(ask, 1, TrialStatus.TIMED_OUT, TrialReason.OUT_OF_BUDGET)
+
+    with open_journal(tmp_path, IDENTITY) as journal:
+        assert run_journaled(cut, journal)(BASE).reason is TrialReason.OUT_OF_BUDGET
+        assert journal.trials == []
+    with open_journal(tmp_path, IDENTITY) as journal:
+        assert run_journaled(Machine(), journal)(BASE).ok
+
+
+def test_limits_do_not_make_another_request(tmp_path):
+    machine = Machine()
+    with open_journal(tmp_path, IDENTITY) as journal:
+        run_journaled(machine, journal)(replace(BASE, limit_s=30.0, slow_ms=9.0))
+    with open_journal(tmp_path, IDENTITY) as journal:
+        run_journaled(machine, journal)(replace(BASE, limit_s=60.0))
+    assert len(machine.made) == 1
+
+
+def test_a_search_that_is_only_repeated_ends_where_the_journal_does(tmp_path):
+    machine = Machine()
+    with open_journal(tmp_path, IDENTITY) as journal:
+        run_journaled(machine, journal)(BASE)
+    with open_journal(tmp_path, IDENTITY) as journal:
+        again = run_journaled(machine, journal, lambda: False)
+        assert again(BASE).ok
+        with pytest.raises(BudgetSpent):
+            again(BASE)
+    assert len(machine.made) == 1
+
+
+def test_an_interrupt_while_a_trial_is_written_leaves_a_whole_journal(tmp_path, monkeypatch):
+    def interrupted(fd):
+        raise KeyboardInterrupt
+
+    machine = Machine()
+    with open_journal(tmp_path, IDENTITY) as journal:
+        run = run_journaled(machine, journal)
+        run(BASE)
+        with monkeypatch.context() as patched:
+            patched.setattr("os.fsync", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                run(PIN)
+        run(BASE)
+    with open_journal(tmp_path, IDENTITY) as journal:
+        assert [trial.request for trial in journal.trials] == [BASE, BASE]
 
 
 def test_a_search_goes_on_where_it_was(tmp_path):

@@ -168,6 +168,23 @@ def test_a_hang_ends(make_runner, monkeypatch):
     assert trial.seconds >= 1
 
 
+def test_a_trial_far_slower_than_asked_for_ends_early(make_runner):
+    runner, _ = make_runner(TRAINING, "9999")
+    trial = runner(TrialRequest(steps=1_000_000, slow_ms=1e-4))
+    assert (trial.status, trial.reason) == ("far_slower", "far_slower")
+    assert 16 <= len(trial.step_ms) <= trial.steps < 1_000_000
+    assert "ended after" in trial.failure
+    assert runner(TrialRequest(steps=24, slow_ms=1e6)).ok
+
+
+def test_a_trial_is_cut_off_where_the_budget_ends_and_takes_no_number(make_runner):
+    runner, _ = make_runner("import time\nwhile True: time.sleep(1)")
+    trial = runner(TrialRequest(limit_s=0.5))
+    assert (trial.status, trial.reason) == ("timed_out", "out_of_budget")
+    assert "the budget ends" in trial.failure
+    assert runner(TrialRequest(limit_s=0.5)).number == trial.number
+
+
 def test_a_write_outside_ends_the_tune_in_one_line(make_runner, tmp_path):
     outside = tmp_path / "outside.txt"
     source = f"try:\n    open({str(outside)!r}, 'w')\nexcept BaseException: pass"

@@ -7,7 +7,7 @@ from story_reading import blocks, chart, table, whole, words
 from subjects import subject
 from tune_documents import rung, tune_folder, tuned
 
-from stepscope.report.story.blocks import Chart, Code, Missing
+from stepscope.report.story.blocks import Chart, Code
 from stepscope.report.story.tune.story import story_of_tune
 from stepscope.results.load import load
 
@@ -97,7 +97,6 @@ def test_the_command_and_the_patch_are_there_to_copy():
 def test_nothing_that_helped_gives_a_whole_story():
     told = story(tuned(ladder=[], final=None, command=None, patch=None))
     assert told.verdict == ("No fix made it faster. Keep the baseline. 23 trials, 6 min 10 s.")
-    assert any("No fix" in one.what for one in blocks(told, Missing))
     assert "proof" not in [part.id for part in told.sections]
 
 
@@ -119,9 +118,54 @@ def test_fixes_that_are_left_are_not_said_not_to_help():
     assert story(left).verdict.startswith("None of the fixes tried so far made it faster.")
 
 
+def rejected(reason, state, **more):
+    return {"fix": "sdpa", "because": {"reason": reason, **more}, "state": state, "speedup": 1.1}
+
+
+def test_fixes_that_did_not_run_are_not_said_not_to_help():
+    none = {"ladder": [], "final": None, "command": None, "patch": None}
+    failed = rejected("trial_failed", "not_applicable", status="not_applicable", detail="no view")
+    told = story(tuned(rejected=[failed], **none))
+    assert told.verdict.startswith("No fix works in this program.")
+    open_ = rejected("unsettled", "unsettled", trials=2)
+    told = story(tuned(rejected=[open_], stopped="budget", **none))
+    assert told.verdict.startswith("Undecided: a fix looked faster")
+
+
+def test_a_candidate_that_was_ended_early_says_after_how_much():
+    slow = rejected("far_slower", "not_better", detail=0.25) | {"speedup": 0.31}
+    told = story(tuned(rejected=[slow]))
+    (section,) = (part for part in told.sections if part.id == "rejected")
+    pairs = section.blocks[0].pairs
+    assert pairs == (("− sdpa", "far slower: 0.31×, ended after 25% of a trial"),)
+
+
+def test_without_a_baseline_there_is_no_empty_table():
+    nothing = {"ladder": [], "rejected": [], "final": None, "command": None, "patch": None}
+    told = story(tuned(baseline={}, stopped="budget", untried=["sdpa"], **nothing))
+    assert "ladder" not in [part.id for part in told.sections]
+
+
+def test_many_fixes_for_another_device_are_counted_not_named():
+    device = {"reason": "needs_device", "detail": "cuda"}
+    many = [{"fix": f"f{n}", "because": device, "state": "left_out"} for n in range(5)]
+    told = story(tuned(rejected=many))
+    assert "needs a CUDA device: 5 fixes" in words(told)
+    assert next(part for part in told.sections if part.id == "rejected").title == "Not tried"
+
+
+def test_the_search_s_numbers_are_told_apart_from_the_headline():
+    assert "As measured while searching; the speedup above is from 3 + 3 fresh trials." in words(
+        story()
+    )
+
+
 @pytest.mark.parametrize(
     ("seconds", "words_"),
-    [(590.0, "Budget exhausted. Not tried"), (370.0, "Stopped after 6 min 10 s of 10 min")],
+    [
+        (590.0, "Budget spent. Not tried: sdpa."),
+        (370.0, "3 min 50 s of the budget left. Not tried, too long for that: sdpa."),
+    ],
 )
 def test_a_budget_is_exhausted_only_where_it_was_used(seconds, words_):
     left = tuned(seconds=seconds, stopped="budget", untried=["sdpa"])

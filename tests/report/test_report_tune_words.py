@@ -28,7 +28,12 @@ def test_a_patch_that_is_faster_is_to_be_applied():
     found = commands(**measured("faster", 2.0))
     assert found["Run"].text.startswith("stepscope run --fix workers=8 --fix pin train.py")
     assert found["Apply"].text == "git apply .stepscope/tune-1/stepscope.patch"
-    assert found["Apply"].purpose == "1 edit, measured 2.00×"
+    assert found["Apply"].purpose == "1 edit, measured: only 2.00× (0.69–1.01)"
+
+
+def test_a_patch_as_fast_as_the_headline_gives_no_second_number():
+    found = commands(verdict="faster", speedup=2.8, low=2.5, high=3.1)
+    assert found["Apply"].purpose == "1 edit, measured: as fast"
 
 
 @pytest.mark.parametrize(
@@ -45,14 +50,15 @@ def test_a_patch_that_is_not_faster_by_itself_says_so(verdict, words):
 
 
 def test_two_processes_that_leave_it_unclear_are_believed_where_they_have_the_gain():
-    assert commands(**measured("unclear", 2.5))["Apply"].purpose.endswith("measured 2.50×")
+    shown = {"verdict": "unclear", "speedup": 2.5, "low": 0.9, "high": 6.9}
+    assert commands(**shown)["Apply"].purpose.endswith("measured: as fast")
     assert "Patch" in commands("unclear", **measured("unclear", 2.5))
 
 
 @pytest.mark.parametrize(
     ("status", "label", "words"),
     [
-        ("no_budget", "Apply", "not measured: budget exhausted"),
+        ("no_budget", "Apply", "not measured: too little budget left"),
         ("failed", "Patch", "the program fails with it: NameError"),
     ],
 )
@@ -71,6 +77,65 @@ def test_a_search_that_ran_out_of_budget_can_be_resumed():
     resume = next(one for one in tune_story(decode(document, Tune)).next if one.label == "Resume")
     assert resume.text.startswith("stepscope tune --resume ")
     assert resume.text.endswith("--budget 1200s train.py --data /home/ann/data")
+
+
+def unclear(settle, **more):
+    proof = {"state": "unclear", "because": {"reason": "uncertain_trend", "value": 0.08},
+             "steps": 100, "seeds": 3, "settle": settle, **more}  # fmt: skip
+    document = tuned()
+    document["final"]["proof"] = proof
+    return tune_story(decode(document, Tune))
+
+
+def remarks(story):
+    (section,) = (one for one in story.sections if one.id == "remarks")
+    return [block.text for block in section.blocks]
+
+
+def test_an_unclear_proof_says_what_would_settle_it_and_how_to_go_on():
+    told = unclear({"seeds": 9, "steps": 100, "trials": 18, "seconds": 240.0})
+    assert remarks(told)[0] == (
+        "9 seeds of 100 steps should settle it: 18 more trials, about 4 min 00 s."
+    )
+    (prove,) = (one for one in told.next if one.label == "Prove")
+    assert prove.text.startswith("stepscope tune --resume ")
+    assert prove.text.endswith(" --prove --budget 360s train.py --data /home/ann/data")
+
+
+def test_a_proof_the_budget_ended_says_that_it_was_too_little():
+    settle = {"seeds": 9, "steps": 100, "trials": 18, "seconds": 240.0}
+    told = unclear(settle, budget_exhausted=True)
+    assert remarks(told)[0].endswith("about 4 min 00 s, more than the budget had left.")
+
+
+def test_an_undecidable_proof_says_so_with_its_numbers_and_offers_nothing():
+    told = unclear({"seeds": None, "steps": 100})
+    assert remarks(told)[0] == (
+        "Undecidable: 3 seeds over 100 steps vary so much that 40 would not settle it."
+    )
+    assert "Prove" not in {one.label for one in told.next}
+    flat = unclear({"seeds": None, "steps": 100}, because={"reason": "no_trend"})
+    assert remarks(flat)[0] == (
+        "Undecidable: over 100 steps losses fall too little to compare their rates."
+    )
+    assert remarks(unclear(None))[0] == "More trials would not settle it."
+
+
+def test_an_interrupted_tune_can_be_resumed_even_if_nothing_is_left_to_try():
+    document = tuned(untried=[], stopped="interrupted")
+    resume = next(one for one in tune_story(decode(document, Tune)).next if one.label == "Resume")
+    assert resume.text.endswith("--budget 600s train.py --data /home/ann/data")
+
+
+@pytest.mark.parametrize(
+    ("failure", "why"), [("no_budget", "the budget ended first"), ("interrupted", "interrupted")]
+)
+def test_without_fresh_trials_no_speedup_is_claimed(failure, why):
+    document = tuned()
+    document["final"] |= dict.fromkeys(("speedup", "low", "high", "verdict"))
+    document["final"] |= {"failure": failure, "confirmed": False}
+    claim = tune_story(decode(document, Tune)).verdict
+    assert claim.startswith(f"Not confirmed on fresh trials: {why}. Losses")
 
 
 @pytest.mark.parametrize("reason", [*ProofReason])

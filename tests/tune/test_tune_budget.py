@@ -3,10 +3,15 @@
 import pytest
 from tune_machine import Machine, slow_program
 
+from stepscope.launch.program import Program
 from stepscope.measure.trial.pool import Budget, BudgetSpent, parse_budget
 from stepscope.measure.trial.record import TrialRequest
 from stepscope.record.errors import UsageError
+from stepscope.tune.document import ConfirmFailure
+from stepscope.tune.proof.prover import Prover, prove_ladder
+from stepscope.tune.request import TuneRequest
 from stepscope.tune.search.candidates import Candidate
+from stepscope.tune.search.confirm import confirm
 from stepscope.tune.search.ladder import Ladder
 from stepscope.tune.search.strategy import run_search
 
@@ -113,6 +118,60 @@ def test_a_candidate_that_takes_too_long_does_not_end_the_search_of_others():
     assert found.untried == ["compile=default"]
     assert found.stopped == "budget"
     assert "workers=12" in found.fixes
+
+
+@pytest.mark.parametrize("seconds", [15.0, 40.0, 75.0, 90.0, 150.0, 400.0])
+@pytest.mark.parametrize("surprise", ["", "pin", "workers=12", "nosync"])
+def test_no_stage_exceeds_the_budget_whatever_takes_longer_than_expected(seconds, surprise):
+    """Fixes that take a minute more than anything known of them."""
+    machine = Machine(slow_program, told=learning)
+    usual = machine.cost_s
+    machine.cost_s = lambda fixes, *more: usual(fixes, *more) + 60.0 * (surprise in fixes)
+    lab = machine.pool(seconds)
+    request = TuneRequest(Program("train.py", (), module=False), budget_s=seconds)
+    prover = Prover(lab.budget, lab, request, lambda number: None, "float32", None)
+    ladder = Ladder(lab, machine.predictor(), prover.rung)
+    found = run_search(ladder, EVERY)
+    prove_ladder(ladder, prover)
+    final = confirm(lab, found, prover.fresh(found.fixes))
+    assert lab.budget.spent <= seconds
+    assert all(ask.limit_s <= seconds for ask in machine.asks)
+    if final is not None and final.comparison is None:
+        assert final.failure is ConfirmFailure.NO_BUDGET
+    if surprise and seconds < 90.0:
+        assert surprise not in found.fixes
+
+
+def test_a_baseline_that_cannot_fit_is_not_begun():
+    machine = Machine(slow_program)
+    lab = machine.pool(20.0)
+    lab.first_s = 30.0  # as the scout run shows
+    found = run_search(Ladder(lab), EVERY)
+    assert (machine.asks, found.stopped, found.baseline) == ([], "budget", ())
+    assert found.untried == [*FIXES]
+
+
+def learning(ask):
+    return {"losses": tuple(2.0 * 0.97**step for step in range(ask.steps)), "what": "training"}
+
+
+def test_what_only_the_first_trial_starts_is_charged_and_not_expected_of_others():
+    machine = Machine(lambda fixes: 100.0, told=lambda ask: {"shared_s": 12.0})
+    lab = machine.pool(60.0)
+    lab.more(())
+    assert (lab.budget.spent, lab.cost_s(())) == (22.0, 10.0)
+
+
+def test_a_trial_cut_off_is_charged_and_ends_the_search():
+    machine = Machine(lambda fixes: 100.0, startup_s=6.0)
+    budget = Budget(machine, 25.0)
+    budget(TrialRequest(steps=40))
+    with pytest.raises(BudgetSpent):
+        budget(TrialRequest(steps=400))
+    assert budget.spent == 25.0
+    with pytest.raises(BudgetSpent):
+        budget(TrialRequest(steps=1))
+    assert len(machine.asks) == 2
 
 
 @pytest.mark.parametrize("after", [0, 1, 3, 6, 9])

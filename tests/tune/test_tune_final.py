@@ -55,9 +55,19 @@ def test_small_gains_get_five_processes_where_the_budget_allows():
     machine = Machine(step_ms, noise=apart(0.001, 0.01))
     lab, found = searched(machine)
     assert len(confirm(lab, found).ladder) == 5
-    lab.budget.seconds = lab.budget.spent + 3.01 * (lab.cost_s(()) + lab.cost_s(found.fixes))
-    assert len(confirm(lab, found).ladder) == 3
-    assert len(confirm(lab, found).ladder) == 2
+    for pairs in (3, 2):
+        pair_s = lab.cost_s(()) + lab.cost_s(found.fixes)
+        lab.budget.seconds = lab.budget.spent + 1.02 * pairs * pair_s
+        assert len(confirm(lab, found).ladder) == pairs
+
+
+def test_without_time_for_two_pairs_nothing_is_claimed_and_the_budget_is_kept():
+    lab, found = searched(Machine(slow_program))
+    lab.budget.seconds = lab.budget.spent + 1.5 * (lab.cost_s(()) + lab.cost_s(found.fixes))
+    final = confirm(lab, found)
+    assert final.failure is ConfirmFailure.NO_BUDGET
+    assert not final.confirmed
+    assert lab.budget.spent <= lab.budget.seconds
 
 
 def test_without_a_ladder_there_is_nothing_to_confirm():

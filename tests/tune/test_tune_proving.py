@@ -66,10 +66,21 @@ def test_with_too_little_for_that_the_confirmation_has_its_sixty_seconds_apart(p
     proof, trials, fresh = proven(89.0)
     assert (proof.state, proof.seeds, trials, fresh) == ("unclear", 1, 0, 0)
     assert proof.budget_exhausted
+    assert (proof.settle.seeds, proof.settle.steps, proof.settle.trials) == (3, 40, 6)
+    assert proof.settle.seconds == pytest.approx(60.0)
 
 
 def test_what_stays_unclear_gets_more_seeds_where_the_budget_has_room(proven):
     proof, trials, _ = proven(10_000.0, far_apart)
-    assert (proof.seeds, trials) == (5, 15)
+    assert proof.state == "matches"
+    assert (proof.seeds > 3, trials) == (True, 3 * proof.seeds)
+
+
+def test_what_stays_unclear_within_the_budget_says_what_would_settle_it(proven):
     proof, trials, _ = proven(9 * 46.0, far_apart)
     assert (proof.state, proof.seeds, trials) == ("unclear", 3, 9)
+    settle = proof.settle
+    assert settle.seeds > 3
+    assert settle.steps == 400
+    assert settle.trials == 3 * (settle.seeds - 3)
+    assert settle.seconds == pytest.approx(settle.trials * 46.0)

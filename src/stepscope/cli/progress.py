@@ -3,7 +3,7 @@ elsewhere, nothing where the user asked for quiet. It writes to stderr.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,9 +15,14 @@ class Progress:
     """What a command shows while it works; this one shows nothing."""
 
     def update(
-        self, label: str, done: int | None = None, total: int | None = None, left: str = ""
+        self,
+        label: str,
+        done: int | None = None,
+        total: int | None = None,
+        left: str | Callable[[], str] = "",
     ) -> None:
-        """Show the current work; `left` is the remaining time, in words."""
+        """Show the current work; `left` is the remaining time, in words: a function is asked again
+        whenever the line is drawn."""
 
     def line(self, text: str) -> None:
         """Print a line that stays, for work that is finished."""
@@ -34,12 +39,15 @@ class _Bar(Progress):
         self._task = task
 
     def update(
-        self, label: str, done: int | None = None, total: int | None = None, left: str = ""
+        self,
+        label: str,
+        done: int | None = None,
+        total: int | None = None,
+        left: str | Callable[[], str] = "",
     ) -> None:
-        told = f"{done:,}/{total:,}  {left}" if done is not None and total is not None else left
-        self._bar.update(
-            self._task, description=safe(label), completed=done, total=total, left=safe(told)
-        )
+        known = done is not None and total is not None
+        fields = {"count": f"{done:,}/{total:,}  " if known else "", "left": left}
+        self._bar.update(self._task, description=safe(label), completed=done, total=total, **fields)
 
     def line(self, text: str) -> None:
         self._bar.console.print(safe(text), markup=False, highlight=False, soft_wrap=True)
@@ -55,18 +63,25 @@ def progress(quiet: bool = False, label: str = "starting") -> Iterator[Progress]
         yield _Lines()
         return
     from rich.console import Console
-    from rich.progress import BarColumn, SpinnerColumn, TextColumn
+    from rich.progress import BarColumn, ProgressColumn, SpinnerColumn, TextColumn
     from rich.progress import Progress as Bar
+    from rich.text import Text
+
+    class Left(ProgressColumn):
+        def render(self, task: Any) -> Text:
+            left = task.fields["left"]
+            told = left() if callable(left) else left
+            return Text(safe(f"{task.fields['count']}{told}"), overflow="ellipsis", no_wrap=True)
 
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=20),
-        TextColumn("{task.fields[left]}", markup=False),
+        BarColumn(bar_width=16),
+        Left(),
     )
     console = Console(stderr=True, emoji=False)
     with Bar(*columns, console=console, transient=True, refresh_per_second=4) as bar:
-        yield _Bar(bar, bar.add_task(label, total=None, left=""))
+        yield _Bar(bar, bar.add_task(label, total=None, left="", count=""))
 
 
 def time_left(seconds: float | None) -> str:

@@ -1,6 +1,10 @@
 """`stepscope tune`: try fixes, keep what is faster, prove that training does the same."""
 
+import signal
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,20 +14,69 @@ from stepscope.cli.progress import Progress, progress
 from stepscope.record.units import format_duration, format_number
 
 if TYPE_CHECKING:
-    from stepscope.measure.trial.record import TrialRequest
+    from stepscope.measure.trial.record import Trial, TrialRequest
     from stepscope.tune.tuner import TrialEvent
 
 _LONGEST = 48
 _INTERRUPTED = 130
 
 
-def _show(display: Progress, event: "TrialEvent") -> None:
-    """Show a trial as it starts and ends."""
-    trial, name = event.trial, trial_name(event.request)
-    if trial is None:
-        left = f"{format_duration(event.spent_s)} of {format_duration(event.budget_s)}"
-        display.update(name, left=left)
-        return
+class _Shown:
+    """Shows each trial as it starts and ends, and the time as it passes."""
+
+    def __init__(self, display: Progress, clock: Callable[[], float] = time.monotonic) -> None:
+        self._display, self._clock = display, clock
+        self._said = self._pressed = False
+
+    @contextmanager
+    def hearing(self) -> Iterator[None]:
+        """Remember Ctrl-C between trials: Python drops one that comes in some callbacks."""
+
+        def press(number: int, frame: object) -> None:
+            self._pressed = True
+            raise KeyboardInterrupt
+
+        before = signal.getsignal(signal.SIGINT)
+        if before is signal.default_int_handler:
+            signal.signal(signal.SIGINT, press)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def __call__(self, event: "TrialEvent") -> None:
+        if self._pressed and not event.interrupted:
+            raise KeyboardInterrupt
+        if event.interrupted and not self._said:
+            self._said = True
+            best = "proving and confirming the best so far; Ctrl-C again stops now"
+            self._display.line(f"     interrupted: {best}")
+        if event.trial is not None:
+            self._display.line(trial_line(event, event.trial))
+            return
+        began, total = self._clock(), format_duration(event.budget_s)
+
+        def left() -> str:
+            gone = event.spent_s + self._clock() - began
+            return f"{format_duration(gone)} of {total}  {_later(event)}"
+
+        self._display.update(trial_name(event.request), left=left)
+
+
+def _later(event: "TrialEvent") -> str:
+    """`next: pin, amp=bf16`, or the stage that follows."""
+    from stepscope.tune.tuner import Stage
+
+    if event.stage is Stage.SEARCH and event.waiting:
+        return f"next: {', '.join(event.waiting)}"
+    stages = [*Stage]
+    following = stages[stages.index(event.stage) + 1 :]
+    return f"next: {following[0]}" if following else ""
+
+
+def trial_line(event: "TrialEvent", trial: "Trial") -> str:
+    """A finished trial: its number, name, step time and how long it took."""
+    name = trial_name(event.request)
     again = " (known)" if event.repeated else ""
     took = f"({format_duration(trial.seconds)}){again}"
     if not trial.ok:
@@ -32,7 +85,7 @@ def _show(display: Progress, event: "TrialEvent") -> None:
         told = f"  {trial.steps} steps  {took}"
     else:
         told = f" {format_number(trial.mean_ms):>8} ms  {took}"
-    display.line(f"{trial.number:>3}  {name:<{_LONGEST}}{told}")
+    return f"{trial.number:>3}  {name:<{_LONGEST}}{told}"
 
 
 def trial_name(request: "TrialRequest") -> str:
@@ -71,6 +124,7 @@ _BEST = "throughput"
 @click.option("--out", type=click.Path(path_type=Path), help="Folder [.stepscope/tune-<id>].")
 @click.option("--force", is_flag=True, help="Replace what is in --out.")
 @click.option("--resume", type=click.Path(path_type=Path), help="Continue the tune in this folder.")
+@click.option("--prove", is_flag=True, help="With --resume: only go on with its unclear proof.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.argument("program")
@@ -100,14 +154,16 @@ def tune(
     from stepscope.launch.program import Program, check_program
     from stepscope.measure.isolation import choose_wall
     from stepscope.measure.trial.pool import parse_budget
+    from stepscope.record.errors import UsageError
     from stepscope.record.probe_options import Wall
-    from stepscope.record.trial import StopReason
     from stepscope.report.render.terminal.story import print_story
     from stepscope.report.story.machine import UNGUARDED
     from stepscope.report.story.tune.story import resume_command, tune_story
     from stepscope.tune.request import TuneRequest, check_fix_names
     from stepscope.tune.tuner import open_tune
 
+    if options["prove"] and resume is None:
+        raise UsageError("--prove goes on with an earlier tune: name it with --resume")
     target = Program(program, arguments, module)
     check_program(target, Path.cwd())
     request = TuneRequest(
@@ -120,21 +176,26 @@ def tune(
     wall = choose_wall(request.allow_writes, request.unguarded)
     if wall is Wall.NONE and not request.allow_writes:
         print(f"stepscope: {UNGUARDED}", file=sys.stderr)
-    with (
-        open_tune(request, out or resume, resume is not None, force, Path.cwd()) as tuning,
-        progress(quiet) as display,
-    ):
+    result, interrupted = None, False
+    with open_tune(request, out or resume, resume is not None, force, Path.cwd()) as tuning:
         try:
-            result = tuning.run(lambda event: _show(display, event))
+            with progress(quiet) as display:
+                shown = _Shown(display)
+                with shown.hearing():
+                    result = tuning.run(shown)
+            interrupted = tuning.interrupted
+            remember_noise_of(tuning.folder)
+            if as_json:
+                print(msgspec.json.format(msgspec.json.encode(result), indent=1).decode())
+            else:
+                print_story(tune_story(result), sys.stdout)
         except KeyboardInterrupt:
-            told = "interrupted before any fix was tried; go on with:"
-            asked, folder = request.settings(), str(tuning.folder)
-            command = resume_command(asked, asked.program, asked.argv, folder)
-            print(f"stepscope: {told} {command}", file=sys.stderr)
-            return _INTERRUPTED
-    remember_noise_of(tuning.folder)
-    if as_json:
-        print(msgspec.json.format(msgspec.json.encode(result), indent=1).decode())
-    else:
-        print_story(tune_story(result), sys.stdout)
-    return _INTERRUPTED if result.stopped is StopReason.INTERRUPTED else 0
+            interrupted, result = True, None
+    if interrupted and (as_json or result is None):
+        asked = request.settings()
+        went = (asked.program, asked.argv, str(tuning.folder), request.budget_s, request.prove)
+        command = resume_command(asked, *went)
+        print(f"stepscope: interrupted; go on with: {command}", file=sys.stderr)
+    if interrupted:
+        exec("")  # lets Python forget an interrupt inside an exec: it would end by SIGINT for it
+    return _INTERRUPTED if interrupted else 0

@@ -31,6 +31,8 @@ class Outcome:
     pid: int
     end_signal: int | None = None
     """The last termination signal this process got meanwhile, or None."""
+    given_up: bool = False
+    """Whether `on_tick` ended it."""
 
 
 class Process(Protocol):
@@ -51,14 +53,15 @@ def run_child(
     environ: Mapping[str, str],
     timeout_s: float | None,
     on_start: Callable[[int], None],
-    on_tick: Callable[[], None],
+    on_tick: Callable[[], bool | None],
     output: IO[bytes] | None = None,
     cwd: Path | None = None,
     errors: IO[bytes] | None = None,
 ) -> Outcome:
-    """Run a command to its end. `on_tick` is called about ten times a second. `output` takes its
-    output, including stderr unless `errors` does: such a child ends on a signal to this process,
-    and whenever this process ends. It starts in `cwd`; None: this process's own."""
+    """Run a command to its end. `on_tick` is called about ten times a second; True ends the child.
+    `output` takes its output, including stderr unless `errors` does: such a child ends on a signal
+    to this process, and whenever this process ends. It starts in `cwd`; None: this process's
+    own."""
     started_ns, ours = time.monotonic_ns(), output is not None
     process = subprocess.Popen(
         command,
@@ -77,12 +80,12 @@ def watch_child(
     started_ns: int,
     timeout_s: float | None,
     on_start: Callable[[int], None],
-    on_tick: Callable[[], None],
+    on_tick: Callable[[], bool | None],
     *,
     ours: bool,
 ) -> Outcome:
     """Wait for a child that has been started. `ours`: a signal to this process ends it."""
-    timed_out = False
+    timed_out = given_up = False
     with _forwarding(process) as signals:
         _quietly(on_start, process.pid)
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
@@ -91,17 +94,18 @@ def watch_child(
                 process.wait(_TICK_S)
                 break
             except subprocess.TimeoutExpired:
-                _quietly(on_tick)
+                given_up = bool(_quietly(on_tick))
             stopped = bool(ours and signals)
             timed_out = not stopped and time.monotonic() > deadline
-            if stopped or timed_out:
+            if stopped or timed_out or given_up:
                 _end(process)
                 break
     code = process.wait()
     number = -code if code < 0 else None
     exit_code = TIMEOUT_EXIT_CODE if timed_out else (code if number is None else 128 + number)
     ended_ns, last = time.monotonic_ns(), signals[-1] if signals else None
-    return Outcome(exit_code, number, timed_out, started_ns, ended_ns, process.pid, last)
+    own = (started_ns, ended_ns, process.pid, last, given_up)
+    return Outcome(exit_code, number, timed_out, *own)
 
 
 def die_with_parent() -> Callable[[], None] | None:
@@ -116,12 +120,12 @@ def die_with_parent() -> Callable[[], None] | None:
     return lambda: prctl(death_signal, signal.SIGKILL)
 
 
-def _quietly(call: Callable[..., None], *arguments: int) -> None:
+def _quietly(call: Callable[..., bool | None], *arguments: int) -> bool | None:
     """Make a call that must never harm the child."""
     try:
-        call(*arguments)
+        return call(*arguments)
     except Exception:
-        pass
+        return None
 
 
 def _end(process: Process) -> None:

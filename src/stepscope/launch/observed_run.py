@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -52,6 +52,8 @@ class RunRequest:
     """The file for its stderr; None: the same."""
     warm: bool = False
     """Whether a fork server, if there is one, may start it."""
+    gives_up: Callable[[], bool] | None = None
+    """Asked about ten times a second; True ends the program."""
 
 
 def observe_program(
@@ -126,6 +128,7 @@ class _Monitors:
         self._row = StatusRow(sys.stderr) if live else None
         self._line = LiveLine(folder, self._row.show) if self._row else None
         self._kills = kernel_oom_kills()
+        self._gives_up = request.gives_up
 
     def begin(self, pid: int) -> None:
         from stepscope.launch.sampling import MachineSampler
@@ -135,11 +138,12 @@ class _Monitors:
         if self._spy is not None:
             self._spy.start(pid, self._folder)
 
-    def tick(self) -> None:
+    def tick(self) -> bool:
         if self._line is not None:
             latest = self._sampler.latest if self._sampler is not None else None
             self._line.gpu_percent = latest["gpu_percent"] if latest else None
             self._line.tick()
+        return self._gives_up is not None and self._gives_up()
 
     def end(self) -> None:
         if self._line is not None and self._row is not None:

@@ -7,9 +7,16 @@ from statistics import fmean
 from typing import Final
 
 from stepscope.measure.prediction import Prediction
-from stepscope.measure.trial.pool import Fixes, TrialPool, speed_left, trial_costs
+from stepscope.measure.trial.pool import (
+    FAR_SLOWER,
+    Fixes,
+    TrialPool,
+    compare_trials,
+    speed_left,
+    trial_costs,
+)
 from stepscope.measure.trial.record import Trial
-from stepscope.record.trial import Rejection, RejectReason
+from stepscope.record.trial import Rejection, RejectReason, TrialStatus
 from stepscope.stats.intervals import student_t
 from stepscope.stats.verdict import MIN_DIFFERENCE, Comparison, Verdict
 
@@ -46,7 +53,6 @@ _MANY: Final = 5
 _APART: Final = 1.35  # how much wider the interval may be if the sides do not overlap
 _SMALL: Final = 1.1  # gains under it take five processes
 _EXPECTED: Final = 1.1  # a predicted gain that one slow process does not refute
-_FAR_SLOWER: Final = 0.87  # no fix is that much slower; the machine may be
 _FAR: Final = 1.5  # least ratio of the slowest process to the other side's fastest
 _BEYOND: Final = 2.5  # and least multiple of the noise between processes
 
@@ -108,11 +114,12 @@ class _Contest:
 
     def decide(self, small_later: bool) -> ContestResult:
         pool, timed = self.pool, self.pool.objective != "memory"
-        self.add_trial(self.other)
+        if (hopeless := self.first_trial()) is not None:
+            return hopeless
         found = pool.compare(self.base, self.other)
         if found is None:
             return ContestResult(False, Rejection(RejectReason.NO_DATA))
-        unexpected = self.predicted_low >= _EXPECTED or found.ratio < _FAR_SLOWER
+        unexpected = self.predicted_low >= _EXPECTED or found.ratio < FAR_SLOWER
         if timed and unexpected and not self.promising(found):
             self.add_trial(self.base)  # the machine may have become slower since
             self.since = self.started
@@ -159,6 +166,22 @@ class _Contest:
             if found.ratio < 1 + MIN_DIFFERENCE or not self.winnable(found, self.since, wider):
                 break
         return ContestResult(False, _not_better(found), found)
+
+    def first_trial(self) -> ContestResult | None:
+        """Run the other's first trial. If it was ended early, far slower, and the base has not
+        become as slow since, that is the result."""
+        trial = self.pool.more(self.other, against=self.base)
+        if trial.status is TrialStatus.FAR_SLOWER:
+            self.add_trial(self.base)
+            now = self.pool.trials(self.base)[self.started :]
+            found = compare_trials(now, [trial], self.pool.objective, self.pool.floor())
+            if found is not None and found.ratio < 1 / (1 + MIN_DIFFERENCE):
+                share = trial.steps / max(1, trial.request.steps)
+                return ContestResult(False, Rejection(RejectReason.FAR_SLOWER, share), found)
+            trial = self.pool.more(self.other)
+        if not trial.timed:
+            raise _TrialFailed(trial)
+        return None
 
     def add_trial(self, fixes: Fixes) -> None:
         trial = self.pool.more(fixes)

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self
@@ -16,10 +16,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from stepscope.measure.trial.pool import BudgetSpent
 from stepscope.measure.trial.record import RunTrial, Trial, TrialRequest
 from stepscope.record.errors import UsageError
 from stepscope.record.fix import FixOutcome
 from stepscope.record.fix_words import outcome_json
+from stepscope.record.trial import TrialReason
 from stepscope.record.version import __version__
 from stepscope.store import folder as folders
 from stepscope.store.folder import request_difference
@@ -155,8 +157,11 @@ def _trial(line: Any) -> Trial:
     return replace(kept, fixes=tuple(map(FixOutcome.from_json, line["fixes"])))
 
 
-def run_journaled(run: RunTrial, journal: Journal) -> RunTrial:
-    """Answers requests from the journal while it can, then by `run`, recording those trials."""
+def run_journaled(
+    run: RunTrial, journal: Journal, may_run: Callable[[], bool] = lambda: True
+) -> RunTrial:
+    """Answers requests from the journal while it can, then by `run`, recording those trials; if
+    that may not run now, raises BudgetSpent."""
     known: defaultdict[bytes, deque[Trial]] = defaultdict(deque)
     for trial in journal.trials:
         known[trial.request.key()].append(trial)
@@ -165,9 +170,12 @@ def run_journaled(run: RunTrial, journal: Journal) -> RunTrial:
         recorded = known[request.key()]
         if recorded:
             return recorded.popleft()
+        if not may_run():
+            raise BudgetSpent
         # As read back from the journal, so that the search sees no difference.
         trial = _trial(json.loads(json.dumps(_plain(run(request)))))
-        journal.append(trial)
+        if trial.reason is not TrialReason.OUT_OF_BUDGET:  # a larger budget may allow it
+            journal.append(trial)
         return trial
 
     return answer

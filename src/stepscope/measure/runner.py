@@ -7,8 +7,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from tempfile import NamedTemporaryFile
 from typing import Self
+
+from msgspec.structs import replace as replace_fields
 
 from stepscope.fixes.registry import fix_variables, parse_fixes
 from stepscope.launch.child import Outcome
@@ -30,12 +33,14 @@ from stepscope.measure.scratch_copy import (
     renew_scratch,
 )
 from stepscope.measure.source_diff import apply_diff
+from stepscope.measure.speed import FEWEST_STEADY, read_loader_timing, steady_speed
 from stepscope.measure.trial.final_state import keep_final_state
 from stepscope.measure.trial.folder import (
     ERRORS_FILE,
     OUTPUT_FILE,
     join_output,
     last_output_line,
+    read_steps,
     read_trial,
     tidy_folder,
 )
@@ -47,10 +52,12 @@ from stepscope.record.facts import EnvironFact, ProcessFact
 from stepscope.record.privacy import masked_arguments
 from stepscope.record.probe_options import ProbeOptions, Wall, WriteGuard
 from stepscope.record.trial import TrialReason, TrialStatus
+from stepscope.stats.intervals import within_process_margin
 from stepscope.store.json_lines import read_facts
 
 TRIALS, SCRATCH = "trials", "scratch"
 _WINDOW, _STACKS = 6, 2  # steps
+_LOOK_S, _LOOK_SHARE = 1.0, 50.0  # between looks at a trial under way: at least; times a look's own
 _COARSE_NS = 20_000_000  # how far file times may lag behind the clock
 _HARMLESS = (
     *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PYTORCH_NVML_BASED_CUDA_CHECK"),
@@ -104,10 +111,10 @@ class TrialRunner:
         self.clear()
 
     def __call__(self, request: TrialRequest) -> Trial:
-        """Raises UsageError if the whole tune must end, KeyboardInterrupt on a termination
-        signal."""
-        self._number += 1
-        folder = self.folder_of(self._number)
+        """Raises UsageError if the whole tune must end, KeyboardInterrupt on a termination signal.
+        Only trials that count take a number."""
+        begun, folder = time.monotonic(), self.folder_of(self._number + 1)
+        starting = self._warm is None  # a fork server, once: no other trial takes as long
         try:
             # A program that compiles may configure the compiler before importing it.
             compiles = self.baseline is not None and self.baseline.compile_s is not None
@@ -121,10 +128,14 @@ class TrialRunner:
                 self._warm = True
             if not trial.ok:
                 _check_room(folder)
-            return trial
         except OSError as problem:
             where = f" {problem.filename}" if problem.filename else ""
             raise UsageError(f"no further trials: {problem.strerror}{where}") from None
+        self._number += trial.reason is not TrialReason.OUT_OF_BUDGET
+        whole_s = max(trial.seconds, time.monotonic() - begun)
+        if starting:
+            return replace_fields(trial, shared_s=whole_s - trial.seconds)
+        return replace_fields(trial, seconds=whole_s)
 
     def _may_be_warm(self) -> bool:
         """Whether a trial in a fresh process showed that the program does not change the
@@ -135,13 +146,14 @@ class TrialRunner:
         changed = {name for fact in facts.all(EnvironFact) for name in fact.changed_before_torch}
         script = self._program.module or self._program.target.endswith(".py")
         harmless = all(name.startswith(_HARMLESS) for name in changed)
-        return self._number > 1 and bool(facts.all(ProcessFact)) and script and harmless
+        return self._number > 0 and bool(facts.all(ProcessFact)) and script and harmless
 
     def _trial(self, request: TrialRequest, folder: Path, warm: bool) -> Trial:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         scratch = self._scratch()
-        failed = partial(Trial, request, self._number, TrialStatus.FAILED)
+        number = self._number + 1
+        failed = partial(Trial, request, number, TrialStatus.FAILED)
         if request.patched is not None:
             try:
                 apply_diff(scratch.folder, request.patched)
@@ -166,7 +178,7 @@ class TrialRunner:
                 check_denied(last_output_line(folder), scratch.folder)
         tidy_folder(folder, scratch.folder, scratch.original)
         try:
-            return read_trial(request, self._number, folder, outcome)
+            return read_trial(request, number, folder, outcome)
         except BrokenRun as problem:
             return failed(TrialReason.UNREADABLE, str(problem), seconds=wall_seconds(outcome))
 
@@ -209,9 +221,11 @@ class TrialRunner:
         target = program.target if program.module else path_in_scratch(program.target, scratch)
         arguments = tuple(path_in_scratch(one, scratch) for one in program.arguments)
         by_fixes = fix_variables(parse_fixes(request.fixes))
+        hopeless = None if request.slow_ms is None else _FarSlower(folder, request)
         run = RunRequest(
             replace(program, target=target, arguments=arguments),
             timeout_s=limit_s(request, self.baseline),
+            gives_up=hopeless,
             variables={**variables, **self._host.variables, **by_fixes},
             cwd=scratch.folder,
             output=folder / OUTPUT_FILE,
@@ -233,6 +247,26 @@ class TrialRunner:
             guard=guard,
         )
         return self._host.observe(run, options)
+
+
+class _FarSlower:
+    """Whether a trial under way is hopelessly slow: even the lower end of its own steps' interval
+    lies beyond the time asked for."""
+
+    def __init__(self, folder: Path, request: TrialRequest) -> None:
+        self._folder, self._request = folder, request
+        self._next = time.monotonic() + _LOOK_S
+
+    def __call__(self) -> bool:
+        now = time.monotonic()
+        if now < self._next or self._request.slow_ms is None:
+            return False
+        steps, rows, facts = read_steps(self._folder, 0.0)
+        made = steady_speed(steps, read_loader_timing(rows, facts, len(steps))).step_ms
+        self._next = time.monotonic() + max(_LOOK_S, _LOOK_SHARE * (time.monotonic() - now))
+        if len(made) < max(2 * FEWEST_STEADY, len(steps) // 2):
+            return False
+        return fmean(made) * (1 - within_process_margin([made])) > self._request.slow_ms
 
 
 def _check_room(folder: Path) -> None:

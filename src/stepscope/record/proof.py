@@ -44,6 +44,8 @@ class ProofReason(StrEnum):
     FIRST_LOSS = "first_loss"
     DIVERGED = "diverged"
     """By `step`, losses are `value` times as far apart as the control's."""
+    DRIFTS = "drifts"
+    """Likewise, but too little to reject and too much to match."""
     NORM = "norm"
     NORM_SHIFT = "norm_shift"
     PACE = "pace"
@@ -60,6 +62,8 @@ class ProofReason(StrEnum):
     OTHER_ENDING = "other_ending"
     """`detail` of a `part` differs after the last step, `count` of them in all, by `value` of its
     size if known. For printed lines, `other` is the baseline's."""
+    NO_BUDGET = "no_budget"
+    """No time was left to prove it."""
     OUTPUT_SHAPE = "output_shape"
     OUTPUT_ERROR = "output_error"
     TOP1 = "top1"
@@ -78,6 +82,20 @@ class Because(Struct, frozen=True, omit_defaults=True):
     """The program's words, as from a failed trial."""
     part: EndPart | None = None
     other: str | None = None
+
+
+class Settlement(Struct, frozen=True):
+    """What would settle an unclear proof, by the spread between seeds measured so far."""
+
+    seeds: int | None = None
+    """In all; None: more than `most_seeds`, so it counts as undecidable."""
+    steps: int = 0
+    """In each seed."""
+    trials: int = 0
+    """Further ones; 0: unknown."""
+    seconds: float | None = None
+    """What they would take; None: unknown."""
+    most_seeds: int = 40
 
 
 class Proof(Struct, frozen=True):
@@ -111,7 +129,9 @@ class Proof(Struct, frozen=True):
     draws_per_batch: bool = False
     """Each batch's random draws were made to depend on the batch alone."""
     budget_exhausted: bool = False
-    """More seeds would have shown more."""
+    """The budget left no time for what would settle it."""
+    settle: Settlement | None = None
+    """If it is unclear: what would settle it. None: no further trial would."""
     whole_ladder: bool = False
     """For a rung: the proof of the whole ladder covers it."""
     changes: tuple[TrainingChange, ...] = ()

@@ -19,6 +19,8 @@ class TrialStatus(StrEnum):
     OUT_OF_MEMORY = "out_of_memory"
     FAILED = "failed"
     TIMED_OUT = "timed_out"
+    FAR_SLOWER = "far_slower"
+    """Ended early: its interval already excluded that it is faster."""
     TOO_SHORT = "too_short"
     """The program ended before its speed showed."""
 
@@ -33,6 +35,9 @@ class TrialReason(StrEnum):
 
     HUNG = "hung"
     """It was stopped at its time limit."""
+    OUT_OF_BUDGET = "out_of_budget"
+    """It was stopped where the budget ends."""
+    FAR_SLOWER = "far_slower"
     ALLOCATION_FAILED = "allocation_failed"
     HOST_MEMORY_FULL = "host_memory_full"
     """The kernel killed it."""
@@ -99,6 +104,8 @@ class RejectReason(StrEnum):
     """Trials cannot measure the objective."""
     SLOWER_AT_ONCE = "slower_at_once"
     """The first trial showed no gain."""
+    FAR_SLOWER = "far_slower"
+    """The first trial was ended early, after `detail` as a share of its steps."""
     WITHIN_NOISE = "within_noise"
     """A gain within run-to-run noise."""
     NOT_CLEAR = "not_clear"
@@ -131,6 +138,7 @@ class RejectState(StrEnum):
 _STATES: dict[str, RejectState] = {
     RejectReason.NO_DATA: RejectState.NOT_BETTER,
     RejectReason.SLOWER_AT_ONCE: RejectState.NOT_BETTER,
+    RejectReason.FAR_SLOWER: RejectState.NOT_BETTER,
     RejectReason.WITHIN_NOISE: RejectState.NOT_BETTER,
     RejectReason.NOT_CLEAR: RejectState.NOT_BETTER,
     RejectReason.NOT_BETTER: RejectState.NOT_BETTER,

@@ -95,14 +95,15 @@ class RecordLog:
             os.ftruncate(self._fd, whole)
 
     def append(self, record: Mapping[str, object]) -> None:
-        """Write a record durably. On a full disk raises OSError and leaves no part of it."""
+        """Write a record durably. On a full disk raises OSError; that and an interrupt leave no
+        part of it."""
         line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
         size = os.fstat(self._fd).st_size
         try:
             while line:
                 line = line[os.write(self._fd, line) :]
             os.fsync(self._fd)
-        except OSError:
+        except BaseException:
             os.ftruncate(self._fd, size)
             raise
 

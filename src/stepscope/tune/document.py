@@ -109,6 +109,8 @@ class ConfirmFailure(StrEnum):
     BASELINE = "baseline_failed"
     LADDER = "ladder_failed"
     INTERRUPTED = "interrupted"
+    NO_BUDGET = "no_budget"
+    """It ended before enough fresh trials were made."""
     NOT_FASTER = "not_faster"
 
 

@@ -13,12 +13,25 @@ from stepscope.fixes.edit.locate import LeftToUser, PatchPart, SourceFiles, loca
 from stepscope.fixes.edit.source import PatchError, Source, apply_changes
 from stepscope.fixes.registry import parse_fixes
 from stepscope.measure.source_diff import make_diff
-from stepscope.measure.trial.pool import TrialPool, compare_trials, trial_noise_floor
+from stepscope.measure.trial.pool import (
+    BudgetSpent,
+    TrialPool,
+    compare_trials,
+    trial_noise_floor,
+)
 from stepscope.measure.trial.record import Trial, TrialRequest
 from stepscope.record.errors import StepscopeError
 from stepscope.record.fix import FixOutcome
 from stepscope.record.privacy import masked_source
-from stepscope.tune.document import ByHand, PatchEdit, PatchStatus, Speedup, TunedPatch
+from stepscope.record.trial import StopReason
+from stepscope.tune.document import (
+    ByHand,
+    ConfirmFailure,
+    PatchEdit,
+    PatchStatus,
+    Speedup,
+    TunedPatch,
+)
 from stepscope.tune.request import PATCH_FILE
 from stepscope.tune.search.confirm import Confirmation
 from stepscope.tune.search.ladder import SearchResult
@@ -100,7 +113,6 @@ def _without_workers(done: dict[str, list[PatchPart]]) -> list[ByHand]:
 
 
 _PROCESSES: Final = 2
-_ENOUGH: Final = 0.5  # of the expected measuring time must be left in the budget
 
 
 def write_and_measure(
@@ -111,7 +123,7 @@ def write_and_measure(
     cwd: Path,
     folder: Path,
 ) -> TunedPatch:
-    """The patch for the ladder, measured if there are fresh baselines."""
+    """The patch for the ladder, measured if there are fresh baselines and nobody interrupted."""
     patch = write_patch(cwd, search.fixes, search.rungs[-1].trials[-1].fixes, seen)
     if patch.text is None:
         return patch
@@ -119,15 +131,20 @@ def write_and_measure(
     path.write_text(patch.text)
     shown = path.relative_to(cwd) if path.is_relative_to(cwd) else path
     patch = replace(patch, path=str(shown))
-    if final is None or not final.baseline:
+    if final is None or not final.baseline or final.failure is ConfirmFailure.INTERRUPTED:
         return patch
-    if pool.budget.left < _ENOUGH * pool.patching_s(search.fixes, _PROCESSES):
+    if pool.budget.left < pool.patching_s(search.fixes, _PROCESSES):
         return replace(patch, status=PatchStatus.NO_BUDGET)
     made: list[Trial] = []
     steps = pool.steps_of(search.fixes)
     for _ in range(_PROCESSES):
         try:
             trial = pool.budget(TrialRequest(steps=steps, proof=True, patched=patch.text))
+        except BudgetSpent:
+            return replace(patch, status=PatchStatus.NO_BUDGET)
+        except KeyboardInterrupt:
+            search.stopped = StopReason.INTERRUPTED
+            return patch
         except StepscopeError as problem:
             return replace(patch, detail=str(problem))
         if not trial.timed:

@@ -32,6 +32,8 @@ class TuneRequest:
     allow_writes: bool = False
     unguarded: bool = False
     price_per_hour: float | None = None
+    prove: bool = False
+    """Only go on with the proof of a tune that ended; `budget_s` is then for that alone."""
 
     def settings(self) -> "TuneSettings":
         """As stored in journals and documents, with secrets masked."""

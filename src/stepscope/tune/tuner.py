@@ -2,9 +2,11 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
+from statistics import fmean
 from typing import Final
 
 import msgspec
@@ -19,24 +21,34 @@ from stepscope.measure.runner import TrialRunner
 from stepscope.measure.speed import LoaderTiming, Speed, trial_steps
 from stepscope.measure.trial.folder import read_speed
 from stepscope.measure.trial.host import host_named
-from stepscope.measure.trial.pool import Budget, TrialPool
+from stepscope.measure.trial.pool import Budget, BudgetSpent, TrialPool
 from stepscope.measure.trial.record import Trial, TrialRequest
 from stepscope.record.errors import UsageError
-from stepscope.record.trial import StopReason
-from stepscope.tune.document import Tune
+from stepscope.record.trial import StopReason, TrialReason
+from stepscope.tune.document import ConfirmFailure, Tune
 from stepscope.tune.patch import write_and_measure
 from stepscope.tune.proof.prover import Prover, program_rounding, prove_ladder
-from stepscope.tune.request import TuneRequest, open_tune_folder
+from stepscope.tune.request import DOCUMENT_FILE, TuneRequest, open_tune_folder
 from stepscope.tune.result import TuneOutcome, tune_result
 from stepscope.tune.search.candidates import find_candidates, fix_name, setup_seconds
 from stepscope.tune.search.confirm import confirm
-from stepscope.tune.search.ladder import Ladder
+from stepscope.tune.search.ladder import Ladder, SearchResult
 from stepscope.tune.search.strategy import run_search
 
 SCOUT_STEPS: Final = 48  # steps of the scout run, including those recorded at kernel level
 _PREFETCH: Final = 2  # batches ahead per worker, the default of loaders
 _FOR_PROOF: Final = 0.25  # of the budget, reserved for the proof
 _OF_OUTPUTS: Final = 3  # trials for the proof of an inference program
+
+
+class Stage(StrEnum):
+    """What a tune does, in this order."""
+
+    SCOUT = "scout"
+    SEARCH = "search"
+    PROOF = "proof"
+    CONFIRMATION = "confirmation"
+    PATCH = "patch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +60,9 @@ class TrialEvent:
     spent_s: float
     budget_s: float
     repeated: bool = False  # it was already in the journal
+    stage: Stage = Stage.SEARCH
+    waiting: tuple[str, ...] = ()  # candidates to be tried after this one
+    interrupted: bool = False  # the user ended the search
 
 
 TrialListener = Callable[[TrialEvent], None]
@@ -60,7 +75,7 @@ class Tuner:
         self.folder = folder
         self._request = request
         self._cwd = cwd
-        self._known, host = len(journal.trials), host_named(request.on)
+        self._journal, host = journal, host_named(request.on)
         self._runner = TrialRunner(
             request.program,
             folder,
@@ -68,9 +83,12 @@ class Tuner:
             host,
             request.allow_writes,
             request.unguarded,
-            done=self._known,
+            done=max((trial.number for trial in journal.trials), default=0),
         )
-        self._run = run_journaled(self._runner, journal)
+        self._stage, self._search = Stage.SCOUT, SearchResult()
+        self.interrupted = False
+        """Whether the user ended it."""
+        self._run = run_journaled(self._runner, journal, self._may_run)
 
     def run(self, listener: TrialListener) -> Tune:
         """The result, which is also kept in the folder. Raises UsageError if nothing can be
@@ -79,9 +97,17 @@ class Tuner:
             return self._tuned(listener)
 
     def _tuned(self, listener: TrialListener) -> Tune:
-        request = self._request
-        budget = Budget(self._announced(listener), request.budget_s)
-        scout = budget(TrialRequest(steps=SCOUT_STEPS, window=True))
+        request, before = self._request, None
+        if request.prove:
+            before = _document(self.folder)
+            searched_s = before.request.budget_s or request.budget_s
+            granted_s, request = request.budget_s, replace(request, budget_s=searched_s)
+        budget = Budget(lambda asked: self._announced(asked, budget, listener), request.budget_s)
+        try:
+            scout = budget(TrialRequest(steps=SCOUT_STEPS, window=True))
+        except BudgetSpent:
+            told = "the budget ended in the first trial: give more with --budget"
+            raise UsageError(told) from None
         run = self._scouted(scout)
         document = to_json(run)
         self._runner.baseline = scout
@@ -92,7 +118,8 @@ class Tuner:
         own = program_rounding(document)
         prover = Prover(budget, pool, request, self._runner.folder_of, own, loader.epoch or None)
         predict = window_predictor(run, self._runner.folder_of(scout.number))
-        ladder = Ladder(pool, predict, prover.rung, request.allow)
+        self._stage = Stage.SEARCH
+        ladder = Ladder(pool, predict, prover.rung, request.allow, self._search)
         found, left_out = find_candidates(
             program,
             allow=request.allow,
@@ -110,15 +137,27 @@ class Tuner:
             return setup_seconds(fix, program.device)
 
         result = run_search(ladder, found, left_out, others, extra_s)
+        if before is not None:
+            if not result.fixes:
+                raise UsageError(f"{self.folder} kept no fix: there is nothing to prove")
+            result.stopped, prover.grant_s = before.stopped, granted_s
         proof = patch = None
+        over = False  # an interrupt after the search: nothing more is run
+        self._stage = Stage.PROOF
         try:
             proof = prove_ladder(ladder, prover)
         except KeyboardInterrupt:
+            over, result.stopped = True, StopReason.INTERRUPTED
+            proof = prover.latest or (result.rungs[-1].proof if result.rungs else None)
+        self._stage = Stage.CONFIRMATION
+        final = confirm(pool, result, prover.fresh(ladder.fixes), over)
+        if final is not None and final.failure is ConfirmFailure.INTERRUPTED:
             result.stopped = StopReason.INTERRUPTED
-        final = confirm(pool, result, prover.fresh(ladder.fixes))
+        self._stage = Stage.PATCH
         if result.fixes:
-            with suppress(KeyboardInterrupt):
-                patch = write_and_measure(result, final, pool, document, self._cwd, self.folder)
+            patch = write_and_measure(result, final, pool, document, self._cwd, self.folder)
+        earlier = before is not None and before.stopped is StopReason.INTERRUPTED
+        self.interrupted = over or (result.stopped is StopReason.INTERRUPTED and not earlier)
         folder = self.folder
         return tune_result(
             TuneOutcome(request, folder, document, scout, result, final, proof, patch, pool, budget)
@@ -141,7 +180,7 @@ class Tuner:
         given = self._request.steps
         steps = given or trial_steps(speed, loader, made)
         buffered = given or trial_steps(speed, loader, made, buffer, program.data_wait_share or 0.0)
-        return TrialPool(
+        pool = TrialPool(
             budget,
             TrialRequest(steps=steps, proof=True),
             self._request.objective,
@@ -151,6 +190,8 @@ class Tuner:
                 buffered if any(fix_named(fix_name(one)).fills_buffers for one in fixes) else steps
             ),
         )
+        pool.first_s = steps * fmean(speed.step_ms) / 1e3 if speed.step_ms else 0.0
+        return pool
 
     def _scouted(self, scout: Trial) -> RunSummary:
         from stepscope.analyze.run.records import RunRecords
@@ -166,20 +207,39 @@ class Tuner:
         records = RunRecords(folder)
         return with_findings(summarize(records), records)
 
-    def _announced(self, listener: TrialListener) -> Callable[[TrialRequest], Trial]:
-        spent, asked = 0.0, 0
+    def _may_run(self) -> bool:
+        """A search that is only repeated to go on with its proof runs nothing new."""
+        return not self._request.prove or self._stage not in (Stage.SCOUT, Stage.SEARCH)
 
-        def run(request: TrialRequest) -> Trial:
-            nonlocal spent, asked
-            asked += 1
-            repeated = asked <= self._known
-            listener(TrialEvent(request, None, spent, self._request.budget_s, repeated))
-            trial = self._run(request)
-            spent += trial.seconds
-            listener(TrialEvent(request, trial, spent, self._request.budget_s, repeated))
-            return trial
+    def _announced(self, request: TrialRequest, budget: Budget, listener: TrialListener) -> Trial:
+        untried, known = self._search.untried, len(self._journal.trials)
+        event = TrialEvent(
+            request,
+            None,
+            budget.spent,
+            budget.seconds,
+            stage=self._stage,
+            waiting=tuple(one for one in untried if one not in request.fixes),
+            interrupted=self._search.stopped is StopReason.INTERRUPTED and not self._request.prove,
+        )
+        listener(event)
+        trial = self._run(request)
+        cut = trial.reason is TrialReason.OUT_OF_BUDGET
+        repeated = len(self._journal.trials) == known and not cut
+        if repeated and self._request.prove and self._stage is Stage.PROOF:
+            budget.seconds += trial.seconds  # paid for before
+        spent = budget.spent + trial.seconds + trial.shared_s
+        listener(replace(event, trial=trial, spent_s=spent, repeated=repeated))
+        return trial
 
-        return run
+
+def _document(folder: Path) -> Tune:
+    """The result of the tune in this folder. Raises UsageError."""
+    try:
+        return msgspec.json.decode((folder / DOCUMENT_FILE).read_bytes(), type=Tune)
+    except (OSError, msgspec.DecodeError):
+        told = f"{folder} holds no finished tune to prove: continue it with --resume alone"
+        raise UsageError(told) from None
 
 
 @contextmanager

@@ -4,14 +4,17 @@ the budget."""
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import exp
 from statistics import fmean
 from typing import Final
 
 from msgspec.structs import replace
 
+from stepscope.fixes.registry import fix_named
 from stepscope.measure.trial.record import RunTrial, Trial, TrialRequest, Trials
 from stepscope.record.errors import UsageError
-from stepscope.stats.intervals import Processes
+from stepscope.record.trial import TrialReason
+from stepscope.stats.intervals import Processes, log_means, noise_margin, within_process_margin
 from stepscope.stats.verdict import (
     MIN_DIFFERENCE,
     Comparison,
@@ -21,6 +24,7 @@ from stepscope.stats.verdict import (
     verdict_for_interval,
 )
 
+FAR_SLOWER: Final = 0.87  # no fix is that much slower; the machine may be
 SLOWER_AT_MOST: Final = 0.95  # of the speed: what a smaller memory peak may cost
 
 
@@ -109,10 +113,17 @@ class Budget:
     spent: float = 0.0
     asked: int = 0  # trials so far, including those of proofs
 
-    def __call__(self, request: TrialRequest) -> Trial:
-        trial = self.run(request)
+    def __call__(self, request: TrialRequest, keep_s: float = 0.0) -> Trial:
+        """Run a trial, cut off where the budget ends but for `keep_s`. Raises BudgetSpent if it
+        was, or if nothing is left for it."""
+        limit_s = self.left - keep_s
+        if limit_s <= 0:
+            raise BudgetSpent
+        trial = self.run(replace(request, limit_s=limit_s))
         self.asked += 1
-        self.spent += trial.seconds
+        self.spent += trial.seconds + trial.shared_s
+        if trial.reason is TrialReason.OUT_OF_BUDGET:
+            raise BudgetSpent
         return trial
 
     @property
@@ -135,6 +146,7 @@ Fixes = tuple[str, ...]
 RECOMPILE_SHARE: Final = 0.25  # of compile time: later processes find most of it in a cache
 _LEAST_PACE: Final = 0.3  # one mode may be in the cache already while another is not
 _SPARED: Final = 0.15  # of the search budget, for one minor question
+_EARLY: Final = 1.5  # how much wider the interval is that ends a trial early: it is looked at often
 CONFIRM_PAIRS: Final = 3
 FEWEST_CONFIRM_PAIRS: Final = 2
 """Baseline–ladder pairs that the confirmation wants, and the fewest it accepts."""
@@ -160,6 +172,8 @@ class TrialPool:
         """What every trial requests apart from fixes."""
         self.steps_of = steps_of or (lambda fixes: request.steps)
         """Steps of a trial with these fixes."""
+        self.first_s = 0.0
+        """What the first trial should take at least; 0: unknown."""
         self.begun_s = 0.0
         """Seconds spent before the search: on the scout run and the baseline."""
         self._reserve_s = reserve_s
@@ -170,18 +184,34 @@ class TrialPool:
         """Successful trials with exactly these fixes, oldest first."""
         return self._made.get(frozenset(fixes), [])
 
-    def more(self, fixes: Fixes) -> Trial:
-        """Run one more trial, kept if it is ok. Raises BudgetSpent instead if it cannot be
-        afforded."""
+    def more(self, fixes: Fixes, against: Fixes | None = None) -> Trial:
+        """Run one more trial, kept if it is ok; it is ended early if it is far slower than
+        `against`. Raises BudgetSpent instead if it cannot be afforded."""
         self.budget.want(self.cost_s(fixes), self.reserve_s)
-        return self.fresh(fixes)
+        slow_ms = None if against is None else self._hopeless_ms(against, fixes)
+        # It may take longer than expected, but must leave enough to confirm.
+        keep_s = self.confirming_s(self.best, FEWEST_CONFIRM_PAIRS) if self.best else 0.0
+        return self.fresh(fixes, min(keep_s, self.reserve_s), slow_ms)
 
-    def fresh(self, fixes: Fixes) -> Trial:
-        """Run one more trial, paid from the reserve."""
-        trial = self.budget(replace(self.request, fixes=fixes, steps=self.steps_of(fixes)))
+    def fresh(self, fixes: Fixes, keep_s: float = 0.0, slow_ms: float | None = None) -> Trial:
+        """Run one more trial, paid from the reserve but for `keep_s` of it."""
+        steps = self.steps_of(fixes)
+        asked = replace(self.request, fixes=fixes, steps=steps, slow_ms=slow_ms)
+        trial = self.budget(asked, keep_s)
         if trial.timed:
             self._made.setdefault(frozenset(fixes), []).append(trial)
         return trial
+
+    def _hopeless_ms(self, base: Fixes, other: Fixes) -> float | None:
+        """The mean step time from which on `other` cannot be faster than `base`, whatever differs
+        between processes; None if speed alone does not tell."""
+        grows = any(fix_named(one.partition("=")[0]).step_grows for one in other)
+        ours = [trial.step_ms for trial in self.trials(base)]
+        if grows or not ours or self.objective != "throughput":
+            return None
+        reach = max(noise_margin(self.floor(), len(ours), 1), within_process_margin(ours))
+        slower = max(exp(_EARLY * reach) * (1 + MIN_DIFFERENCE), 1 / FAR_SLOWER)
+        return exp(fmean(log_means(ours))) * slower
 
     def cost_s(self, fixes: Fixes, count: int = 1) -> float:
         """Expected seconds of this many more trials with these fixes, each like the last. If they
@@ -208,7 +238,8 @@ class TrialPool:
             for fixes_made, made in self._made.items()
             if fixes_made <= set(fixes) and not any(self._extra_s(one) > 0 for one in fixes_made)
         ]
-        return _longest_seconds(max(tried, key=lambda made: len(made[0].request.fixes), default=[]))
+        largest = max(tried, key=lambda made: len(made[0].request.fixes), default=[])
+        return _longest_seconds(largest) or self.first_s
 
     def _pace(self) -> float:
         """The largest ratio of actual to expected compile time, over the first trial of each kind;

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from stepscope.record.fix import FixOutcome
 from stepscope.record.trial import TrialNote, TrialReason, TrialStatus
@@ -28,10 +28,14 @@ class TrialRequest(Struct, frozen=True, rename={"draws_per_batch": "held"}):
     """Record kernels, for findings; such a trial's speed is not compared."""
     patched: str | None = None
     """A unified diff applied to the scratch copy before the program starts."""
+    limit_s: float | None = None
+    """The budget left for it: it is cut off there. None: no limit."""
+    slow_ms: float | None = None
+    """The mean step time from which on it is ended early, as hopelessly slow. None: never."""
 
     def key(self) -> bytes:
-        """Equal for equal requests."""
-        return msgspec.json.encode(self)
+        """Equal for equal requests, whenever they would have been cut off."""
+        return msgspec.json.encode(structs.replace(self, limit_s=None, slow_ms=None))
 
 
 ROUNDING_DTYPES = ("float32", "tfloat32", "float16", "bfloat16")
@@ -73,7 +77,8 @@ class Trial(Struct, frozen=True, rename={"request": "ask", "fix": "blame"}):
     steady: int = 0  # how many steps were steady, even if too few for `step_ms`
     samples_per_step: float | None = None
     steps: int = 0  # all steps, including warm-up
-    seconds: float = 0.0  # wall time of the whole process
+    seconds: float = 0.0  # wall time of all of it, the scratch copy and reading included
+    shared_s: float = 0.0  # beside them: starting what later trials use too
     compile_s: float | None = None
     peak_memory_bytes: float | None = None
     gpu_busy: float | None = None  # 0 to 1
@@ -106,6 +111,11 @@ class Trial(Struct, frozen=True, rename={"request": "ask", "fix": "blame"}):
         match self.reason:
             case TrialReason.HUNG:
                 return f"no end after {self.seconds:.0f} s"
+            case TrialReason.OUT_OF_BUDGET:
+                return f"cut off after {self.seconds:.0f} s: the budget ends"
+            case TrialReason.FAR_SLOWER:
+                made = f"{self.steps} of {self.request.steps} steps"
+                return f"{self.mean_ms:.3g} ms per step: ended after {made}"
             case TrialReason.HOST_MEMORY_FULL:
                 return "killed by the kernel: the machine ran out of memory"
             case TrialReason.KILLED:

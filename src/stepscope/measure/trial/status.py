@@ -1,6 +1,7 @@
 """How a trial ended: its status and reason; and how long it may run before it counts as hanging."""
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any, NamedTuple
 
 from stepscope.fixes.registry import fix_named
@@ -30,7 +31,11 @@ def classify_trial(
 ) -> TrialEnd:
     """`document` is the run's summary, `steady` the number of its steady steps."""
     if outcome.timed_out:
-        return TrialEnd(TrialStatus.TIMED_OUT, TrialReason.HUNG)
+        spent = request.limit_s is not None and wall_seconds(outcome) >= request.limit_s
+        hung = TrialReason.OUT_OF_BUDGET if spent else TrialReason.HUNG
+        return TrialEnd(TrialStatus.TIMED_OUT, hung)
+    if outcome.given_up:
+        return TrialEnd(TrialStatus.FAR_SLOWER, TrialReason.FAR_SLOWER)
     memory, error = document["run"]["out_of_memory"], document["run"]["error"]
     failed = outcome.exit_code != 0
     said = error["text"].strip().splitlines()[0] if error is not None and error["text"] else None
@@ -92,7 +97,12 @@ _COMPILE_S = 900.0
 
 
 def limit_s(request: TrialRequest, baseline: Trial | None) -> float:
-    """A generous multiple of the baseline's time, plus time to compile if a fix may."""
+    """A generous multiple of the baseline's time, plus time to compile if a fix may; no more than
+    the budget allows."""
+    return min(_hanging_s(request, baseline), request.limit_s or inf)
+
+
+def _hanging_s(request: TrialRequest, baseline: Trial | None) -> float:
     if baseline is None:
         return FIRST_S
     fixes = [fix_named(text.partition("=")[0]) for text in request.fixes]

@@ -2,7 +2,7 @@
 rounding, or an inference program's outputs."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import isfinite, isnan
+from math import ceil, isfinite, isnan
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from stepscope.fixes.registry import fix_named
 from stepscope.measure.trial.record import ProofRecord, Trial, Trials
 from stepscope.record.errors import BrokenRun
 from stepscope.record.fix import TrainingChange
-from stepscope.record.proof import Because, Proof, ProofReason, ProofState
+from stepscope.record.proof import Because, Proof, ProofReason, ProofState, Settlement
 from stepscope.tune.proof.effects import RoundingLimits, early_limits, rounding_limits
 from stepscope.tune.proof.final_states import EndComparison, FinalStates
 from stepscope.tune.proof.first_steps import (
@@ -24,11 +24,13 @@ from stepscope.tune.proof.first_steps import (
     update_size,
 )
 from stepscope.tune.proof.loss_statistics import (
+    LATER_LOOKS,
     PairedLosses,
     below_one_update,
     first_per_seed,
     learning_paces,
     pair_losses,
+    steps_for_trend,
     tail_difference,
     worst_divergence,
 )
@@ -68,6 +70,10 @@ def coverage(trials: Trials) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 FEWEST_STEPS: Final = 12
+FEWEST_SEEDS: Final = 3
+_LONGER: Final = 1.5  # times the steps, at least: all trials are made anew
+MOST_SEEDS, MOST_STEPS = 40, 4000
+"""What needs more than either counts as undecidable."""
 _KNOWN: Final = 0.9  # of the steps must have a loss
 
 
@@ -80,11 +86,13 @@ def judge_numeric(
     draws: bool = False,
     more: bool = False,
     final_states: FinalStates | None = None,
+    wider: float = 1.0,
 ) -> Proof:
     """Trials are paired by seed; `dtype` is the coarsest arithmetic, to which the control's weights
     were rounded. With `draws` random numbers differ too: means over steps and seeds are compared
     instead of steps, without a control. `more`: further seeds follow, so only gross differences
-    count yet. `final_states` reads how trials ended."""
+    count yet. `final_states` reads how trials ended. `wider`: the factor of every interval, more
+    than 1 if it was judged before."""
     side = pair_losses(base, () if draws else control, variant)
     if not side.seeds:
         return not_proven(ProofReason.NO_SEED)
@@ -98,6 +106,7 @@ def judge_numeric(
     checks = [] if side.control is None else first_per_seed(control, side.seeds)
     limit = early_limits(dtype) if more or len(side.seeds) == 1 else rounding_limits(dtype)
     numbers: dict[str, Any] = {"dtype": dtype}
+    settle: Settlement | None = None
     reason = _unlike_runs(side, ours, theirs)
     if reason is None and draws:
         if size := norm_shift(ours, theirs):
@@ -112,7 +121,7 @@ def judge_numeric(
                 reason = Because(ProofReason.NORM, step=step, value=check.value)
     state = ProofState.DIFFERS
     if reason is None:
-        state, reason = _judge_means(side, limit, update_size(ours), numbers)
+        state, reason, settle = _judge_means(side, limit, update_size(ours), numbers, wider)
     end = EndComparison()
     if state is not ProofState.DIFFERS and not more and final_states is not None:
         end = final_states.compare_numeric(ours, checks, theirs, limit, dtype)
@@ -120,7 +129,8 @@ def judge_numeric(
             state, reason = ProofState.DIFFERS, end.because
     used = [*ours, *theirs, *checks]
     proof = _proof(state, reason, side.made, len(side.seeds), used, [*ours, *theirs], end)
-    return replace(proof, numbers=numbers, by_means=draws)
+    settle = settle if proof.state is ProofState.UNCLEAR else None
+    return replace(proof, numbers=numbers, by_means=draws, settle=settle)
 
 
 def _proof(
@@ -174,24 +184,31 @@ def _unlike_losses(
             return Because(ProofReason.FIRST_LOSS, value=first.value)
     if side.control is None:
         return None
-    ratio, column = worst_divergence(side.base, side.control, side.variant, limit)
-    numbers |= {"divergence": ratio, "divergence_limit": limit.growth}
-    if ratio <= limit.growth:
+    found = worst_divergence(side.base, side.control, side.variant, limit)
+    numbers |= {"divergence": found.ratio, "divergence_limit": limit.growth}
+    if found.ratio <= limit.growth and found.low(found.seeds, LATER_LOOKS) <= limit.near:
         return None
-    return Because(ProofReason.DIVERGED, step=int(side.steps[column]), value=ratio)
+    return Because(ProofReason.DIVERGED, step=int(side.steps[found.column]), value=found.ratio)
+
+
+_Judged = tuple[ProofState, Because | None, Settlement | None]
 
 
 def _judge_means(
-    side: PairedLosses, limit: RoundingLimits, update: float | None, numbers: dict[str, Any]
-) -> tuple[ProofState, Because | None]:
-    """The state and, unless it `matches`, the reason. Adds its evidence to `numbers`. `update`: see
-    `below_one_update`."""
+    side: PairedLosses,
+    limit: RoundingLimits,
+    update: float | None,
+    numbers: dict[str, Any],
+    wider: float,
+) -> _Judged:
+    """The state; unless it `matches`, the reason; if it is unclear, what would settle it. Adds its
+    evidence to `numbers`. `update`: see `below_one_update`."""
 
     def finite(value: float) -> float | None:
         return value if isfinite(value) else None
 
-    end = tail_difference(side.base, side.control, side.variant, limit)
-    paces = learning_paces(side.base, side.control, side.variant)
+    end = tail_difference(side.base, side.control, side.variant, limit, wider)
+    paces = learning_paces(side.base, side.control, side.variant, wider)
     best = min(paces, key=lambda one: one.high - one.low, default=None)
     numbers |= {"tail": end.value, "tail_low": finite(end.low), "tail_high": finite(end.high)}
     numbers["tail_margin"] = end.margin
@@ -200,21 +217,45 @@ def _judge_means(
         numbers |= {"pace_high": finite(best.high), "pace_steps": best.steps}
         numbers["pace_margin"] = best.margin
     if len(side.seeds) < 2:
-        return ProofState.UNCLEAR, Because(ProofReason.ONE_SEED)
+        settle = Settlement(FEWEST_SEEDS, side.made)
+        return ProofState.UNCLEAR, Because(ProofReason.ONE_SEED), settle
     for pace in paces:
         if pace.beyond:
-            return ProofState.DIFFERS, Because(ProofReason.PACE, value=1 + pace.value)
+            return ProofState.DIFFERS, Because(ProofReason.PACE, value=1 + pace.value), None
     if end.beyond:
-        return ProofState.DIFFERS, Because(ProofReason.TAIL, value=end.value)
-    small = below_one_update(side.base, side.variant, update)
-    if not small and not any(pace.within for pace in paces):
+        return ProofState.DIFFERS, Because(ProofReason.TAIL, value=end.value), None
+    drift = None
+    if side.control is not None:
+        drift = worst_divergence(side.base, side.control, side.variant, limit)
+    open_: list[tuple[Because, int | None]] = []  # with the seeds that should close it
+    if not below_one_update(side.base, side.variant, update) and not any(
+        pace.within for pace in paces
+    ):
         if best is None:
-            return ProofState.UNCLEAR, Because(ProofReason.NO_TREND)
-        known_to = finite(max(-best.low, best.high))
-        return ProofState.UNCLEAR, Because(ProofReason.UNCERTAIN_TREND, value=known_to)
+            return ProofState.UNCLEAR, Because(ProofReason.NO_TREND), _more_steps(side)
+        known_to = Because(ProofReason.UNCERTAIN_TREND, value=finite(max(-best.low, best.high)))
+        open_.append((known_to, best.seeds_needed(MOST_SEEDS)))
     if not end.within:
-        return ProofState.UNCLEAR, Because(ProofReason.WIDE_TAIL)
-    return ProofState.MATCHES, None
+        open_.append((Because(ProofReason.WIDE_TAIL), end.seeds_needed(MOST_SEEDS)))
+    if drift is not None and drift.ratio > limit.near:
+        step, enough = int(side.steps[drift.column]), range(len(side.seeds), MOST_SEEDS + 1)
+        needed = next((n for n in enough if drift.low(n, LATER_LOOKS) > limit.near), None)
+        drifts = Because(ProofReason.DRIFTS, step=step, value=drift.ratio)
+        open_ = [(drifts, needed)]  # settles it whatever the means are
+    if not open_:
+        return ProofState.MATCHES, None, None
+    needs = [seeds for _, seeds in open_ if seeds is not None]
+    seeds = max(len(side.seeds) + 1, *needs) if len(needs) == len(open_) else None
+    return ProofState.UNCLEAR, open_[0][0], Settlement(seeds, side.made, most_seeds=MOST_SEEDS)
+
+
+def _more_steps(side: PairedLosses) -> Settlement:
+    """Steps in which losses should fall clearly enough; without seeds if that is not in sight."""
+    steps = steps_for_trend(side.base)
+    if steps is None or steps > MOST_STEPS:
+        return Settlement(None, side.made)
+    enough = max(steps, ceil(_LONGER * side.made))
+    return Settlement(max(FEWEST_SEEDS, len(side.seeds)), enough)
 
 
 def judge_exact(
@@ -224,14 +265,14 @@ def judge_exact(
     *,
     more: bool = False,
     final_states: FinalStates | None = None,
+    wider: float = 1.0,
 ) -> Proof:
     """Compares every trial of the variant with the baseline's of its seed.
 
     If the baseline itself does not repeat bit for bit, as on a GPU that adds in any order, the
     variant is judged as a change of rounding (to `dtype`, the program's own), with the baseline's
-    second trials as control; with one baseline trial per seed that stays open. `more`: further
-    seeds follow. `final_states` reads how trials ended; parts the baseline does not repeat are not
-    compared.
+    second trials as control; with one baseline trial per seed that stays open. Further arguments
+    are those of `judge_numeric`; parts the baseline does not repeat are not compared.
     """
     ours, theirs = _by_seed(base), _by_seed(variant)
     seeds = [seed for seed in ours if seed in theirs]
@@ -256,9 +297,12 @@ def judge_exact(
         state = ProofState.DIFFERS
     else:
         first, again = [a for a, _ in repeats], [b for _, b in repeats]
-        return judge_numeric(first, again, variant, dtype, more=more, final_states=final_states)
+        return judge_numeric(
+            first, again, variant, dtype, more=more, final_states=final_states, wider=wider
+        )
     proof = _proof(state, found, steps, len(seeds), used, used, end)
-    return replace(proof, baseline_repeats=state is not ProofState.UNCLEAR)
+    settle = Settlement(FEWEST_SEEDS, steps) if state is ProofState.UNCLEAR else None
+    return replace(proof, baseline_repeats=state is not ProofState.UNCLEAR, settle=settle)
 
 
 def _first_difference(base: Trial, variant: Trial) -> Because | None:

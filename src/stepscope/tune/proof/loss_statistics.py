@@ -8,8 +8,8 @@ compared with the shape that a slower pace would give them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import hypot, inf, sqrt
+from dataclasses import asdict, dataclass
+from math import ceil, exp, hypot, inf, sqrt
 from typing import Final
 
 import numpy as np
@@ -132,24 +132,43 @@ def _never_rising(values: Floats) -> Floats:
 
 
 _BLOCK: Final = 5  # steps whose divergence is pooled
+_FEWEST_SEEDS: Final = 5  # the worst of many blocks says little in fewer
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """Where the variant diverges furthest beyond the control."""
+
+    ratio: float  # its divergence over the control's: the geometric mean of seeds
+    column: int  # the last of that block of steps
+    spread: float  # the standard deviation between seeds, as a logarithm
+    seeds: int
+
+    def low(self, seeds: int, wider: float = 1.0) -> float:
+        """The lower end of the ratio's interval, after so many seeds with this spread."""
+        if seeds < _FEWEST_SEEDS:
+            return 0.0
+        return float(self.ratio * exp(-wider * student_t(seeds - 1) * self.spread / sqrt(seeds)))
 
 
 def worst_divergence(
     base: Floats, control: Floats, variant: Floats, limit: RoundingLimits
-) -> tuple[float, int]:
-    """Where the variant diverges furthest beyond the control: its divergence over the control's,
-    and the last column of that block of steps. All are finite; the first step is judged
-    separately."""
+) -> Divergence:
+    """All are finite; the first step is judged separately."""
     floor = max(limit.floor * float(np.abs(base).mean()), np.finfo(np.float64).tiny)
     blocks = [slice(at, at + _BLOCK) for at in range(1, base.shape[1], _BLOCK)]
     shown = np.array([max(floor, rms((control - base)[:, block])) for block in blocks])
     # The geometric mean: one runaway seed or wild step is not a change in all.
     logs = np.log(np.abs(variant - base) + floor / 8)
-    gone = np.exp([np.mean(logs[:, block]) for block in blocks])
+    each = np.stack([logs[:, block].mean(axis=1) for block in blocks], axis=1)
+    gone = np.exp(each.mean(axis=0))
     # A single rounding's effect fades as training settles; one in every step does not.
     ratios = gone / np.maximum.accumulate(shown)
     place = int(np.argmax(ratios))
-    return float(ratios[place]), min(base.shape[1] - 1, (place + 1) * _BLOCK)
+    seeds = len(each)
+    spread = float(each[:, place].std(ddof=1)) if seeds > 1 else inf
+    column = min(base.shape[1] - 1, (place + 1) * _BLOCK)
+    return Divergence(float(ratios[place]), column, spread, seeds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +179,8 @@ class Difference:
     low: float
     high: float
     margin: float  # the largest difference that counts as none
+    spread: float  # the standard deviation of one seed
+    degrees: int  # of freedom, that one more seed adds: 2 with a control
 
     @property
     def within(self) -> bool:
@@ -169,16 +190,36 @@ class Difference:
     def beyond(self) -> bool:
         return self.low > self.margin or self.high < -self.margin
 
+    def seeds_needed(self, most: int, spread: float | None = None) -> int | None:
+        """After how many seeds it should be within or beyond, if `spread` (of one seed; None: the
+        measured one) stays; None: more than `most`. A difference that may be none is expected to
+        shrink to a standard error."""
+        spread = self.spread if spread is None else spread
+        for seeds in range(2, most + 1):
+            error = spread / sqrt(seeds)
+            reach = LATER_LOOKS * student_t(self.degrees * seeds - 1) * error
+            off = error if self.low <= 0 <= self.high else abs(self.value)
+            if off + reach <= self.margin or off - reach > self.margin:
+                return seeds
+        return None
 
-def _interval(own: Floats, shown: Floats | None) -> tuple[float, float, float]:
+
+LATER_LOOKS: Final = 1.25
+"""How much wider intervals are once a proof has been judged with fewer seeds before: seven looks
+with these claim falsely about as often as one look without."""
+
+
+def _difference(own: Floats, shown: Floats | None, wider: float, margin: float) -> Difference:
     """The mean over seeds and its interval, unbounded if the spread is unknown. The control's true
     mean is zero, so each of its seeds is a degree of freedom."""
     value = float(own.mean())
     squares, degrees = float(((own - value) ** 2).sum()), len(own) - 1
     if shown is not None:
         squares, degrees = squares + float((shown**2).sum()), degrees + len(shown)
-    reach = student_t(degrees) * sqrt(squares / degrees / len(own)) if degrees else inf
-    return value, value - reach, value + reach
+    spread = sqrt(squares / degrees) if degrees else inf
+    reach = wider * student_t(degrees) * spread / sqrt(len(own)) if degrees else inf
+    degrees = 1 if shown is None else 2
+    return Difference(value, value - reach, value + reach, margin, spread, degrees)
 
 
 PACE_MARGIN: Final = 0.03  # of the pace: a third of the change from a learning rate times 0.9
@@ -194,7 +235,9 @@ class LearningPace(Difference):
     steps: int  # how many steps, from the first, it covers
 
 
-def learning_paces(base: Floats, control: Floats | None, variant: Floats) -> list[LearningPace]:
+def learning_paces(
+    base: Floats, control: Floats | None, variant: Floats, wider: float = 1.0
+) -> list[LearningPace]:
     """Over all steps and over the first ones only; empty if losses do not clearly fall. Rows are
     seeds, columns steps. Without a control only the seeds show the spread."""
     known = fit_curve(base.mean(axis=0))
@@ -210,8 +253,17 @@ def learning_paces(base: Floats, control: Floats | None, variant: Floats) -> lis
         explain = -shape[:end] / float(shape[:end] @ shape[:end])
         shown = None if control is None else (control - base)[:, :end] @ explain
         own = (variant - base)[:, :end] @ explain
-        found.append(LearningPace(*_interval(own, shown), PACE_MARGIN, end))
+        difference = _difference(own, shown, wider, PACE_MARGIN)
+        found.append(LearningPace(**asdict(difference), steps=end))
     return found
+
+
+def steps_for_trend(base: Floats) -> int | None:
+    """In how many steps losses should clearly fall, if they go on as so far: the fall grows with
+    the steps, and its error shrinks with their root. None: they do not fall."""
+    steps, known = base.shape[1], fit_curve(base.mean(axis=0))
+    fallen = 0.0 if known is None else known.fall(steps)
+    return ceil(steps * (1.2 * _CLEAR / fallen) ** (2 / 3)) if fallen > 1 else None
 
 
 def below_one_update(base: Floats, variant: Floats, update: float | None) -> bool:
@@ -228,7 +280,11 @@ _OF_FALL: Final = 0.002  # of the loss's fall: shares of a loss near zero are no
 
 
 def tail_difference(
-    base: Floats, control: Floats | None, variant: Floats, limit: RoundingLimits
+    base: Floats,
+    control: Floats | None,
+    variant: Floats,
+    limit: RoundingLimits,
+    wider: float = 1.0,
 ) -> Difference:
     """The difference of the mean loss over the last steps. Rows are seeds, columns steps. The
     margin is a few times the control's, half the spread of seeds, or two thousandths of the loss's
@@ -244,4 +300,4 @@ def tail_difference(
     if control is not None:
         shown = control[:, start:].mean(axis=1) - means
         margin = max(margin, _TIMES_CONTROL * rms(shown))
-    return Difference(*_interval(variant[:, start:].mean(axis=1) - means, shown), margin)
+    return _difference(variant[:, start:].mean(axis=1) - means, shown, wider, margin)

@@ -76,6 +76,7 @@ class _Case:
     request: TrialRequest  # the baseline's, with seed 0
     fixes: tuple[str, ...]
     final_states: FinalStates
+    wider: float = 1.0  # see `judge_numeric`
 
     def with_draws_per_batch(self) -> "_Case":
         """The same case with random draws that depend on each batch alone."""
@@ -111,7 +112,10 @@ def _prove_exact(case: _Case, first: Trial, other: Trial, seeds: int, own: str) 
             ours.append(case.base(seed))
             theirs.append(case.variant(seed))
         ours.append(case.base(seed))
-        proof = judge_exact(ours, theirs, own, more=seed + 1 < seeds, final_states=final_states)
+        more = seed + 1 < seeds
+        proof = judge_exact(
+            ours, theirs, own, more=more, final_states=final_states, wider=case.wider
+        )
         if proof.state in (ProofState.DIFFERS, ProofState.IDENTICAL):
             break
     return proof
@@ -146,8 +150,9 @@ def _paired(case: _Case, first: Trial, other: Trial, seeds: int, dtype: str) -> 
             theirs.append(case.variant(seed))
         checks.append(case.base(seed, perturb=dtype))
         more = seed + 1 < seeds
+        ends = case.final_states
         proof = judge_numeric(
-            ours, checks, theirs, dtype, more=more, final_states=case.final_states
+            ours, checks, theirs, dtype, more=more, final_states=ends, wider=case.wider
         )
         if proof.state is ProofState.DIFFERS:
             break
@@ -158,13 +163,14 @@ def _paired(case: _Case, first: Trial, other: Trial, seeds: int, dtype: str) -> 
     if means.state is not ProofState.MATCHES:
         return means
     because = Because(ProofReason.OTHER_DRAWS)
-    return replace_fields(means, state=ProofState.UNCLEAR, because=because)
+    return replace_fields(means, state=ProofState.UNCLEAR, because=because, settle=None)
 
 
 def _by_means(case: _Case, ours: list[Trial], theirs: list[Trial], seeds: int, dtype: str) -> Proof:
     """For other random draws: steps cannot be paired, so more seeds and no control. One seed
     suffices if the proof of a whole ladder follows."""
-    judge = partial(judge_numeric, dtype=dtype, draws=True, final_states=case.final_states)
+    ends, wider = case.final_states, case.wider
+    judge = partial(judge_numeric, dtype=dtype, draws=True, final_states=ends, wider=wider)
     proof = judge(ours, (), theirs)
     for seed in range(len(ours), seeds + _MORE if seeds > 1 else 1):
         ours.append(case.base(seed))
@@ -220,12 +226,14 @@ def prove(
     own: str = "float32",
     outputs: Callable[[Trial], Outputs] | None = None,
     final_states: Callable[[Trial], FinalState] | None = None,
+    wider: float = 1.0,
 ) -> Proof:
     """Whether the program does the same with `fixes` as with `base_fixes` alone.
 
     `kind` is the least exact of the fixes; what trials report counts if it is less exact. `known`
     are earlier trials, reused for equal requests. `own` is the program's own coarsest arithmetic.
-    `outputs` reads what an inference trial kept, `final_states` how any trial ended.
+    `outputs` reads what an inference trial kept, `final_states` how any trial ended. `wider`: see
+    `judge_numeric`.
     """
     changes = Proof(ProofState.CHANGES, changes=training_changes(fixes))
     if kind == FixKind.SEMANTIC:
@@ -233,7 +241,7 @@ def prove(
     request = TrialRequest(tuple(base_fixes), steps=steps, proof=True)
     repeated = [one for one in known if one.request.fixes == request.fixes]
     ends = FinalStates() if final_states is None else FinalStates(final_states, repeated)
-    case = _Case(_ReusedTrials(run, known), request, tuple(fixes), ends)
+    case = _Case(_ReusedTrials(run, known), request, tuple(fixes), ends, wider)
     if seeds > 1 and any(changes_draws(one) for one in known if one.request.fixes == case.fixes):
         case = case.with_draws_per_batch()
     dtype = coarsest_rounding((*fixes, *base_fixes), own)

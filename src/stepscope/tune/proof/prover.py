@@ -2,19 +2,29 @@
 seeds as the budget allows."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from math import ceil
 from pathlib import Path
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from stepscope.measure.trial.final_state import FinalState, read_final_state
-from stepscope.measure.trial.pool import CONFIRM_PAIRS, Budget, Fixes, TrialPool
+from stepscope.measure.trial.pool import (
+    CONFIRM_PAIRS,
+    FEWEST_CONFIRM_PAIRS,
+    Budget,
+    BudgetSpent,
+    Fixes,
+    TrialPool,
+)
 from stepscope.measure.trial.record import ROUNDING_DTYPES, Trial, TrialRequest, Trials
-from stepscope.record.proof import Proof, ProofState
+from stepscope.record.proof import Proof, ProofReason, ProofState, Settlement
 from stepscope.record.trial import Rejection, RejectReason
 from stepscope.tune.proof.effects import changes_draws, coarsest_rounding
-from stepscope.tune.proof.judge import read_outputs
+from stepscope.tune.proof.judge import FEWEST_SEEDS, not_proven, read_outputs
+from stepscope.tune.proof.loss_statistics import LATER_LOOKS
 from stepscope.tune.proof.prove import prove
 from stepscope.tune.request import TuneRequest
 from stepscope.tune.search.candidates import Rejected
@@ -49,9 +59,6 @@ def _costs(baseline: Trial) -> tuple[float, float]:
     return max(step_s, 1e-6), max(0.0, baseline.seconds - steps * step_s)
 
 
-_MORE: Final = 2  # seeds, if the requested ones leave it unclear
-
-
 @dataclass(slots=True)
 class Prover:
     """Makes a tune's proofs; knows every trial they may rest on."""
@@ -62,17 +69,79 @@ class Prover:
     folder_of: Callable[[int], Path]
     own: str  # the program's coarsest arithmetic
     epoch: int | None  # its steps; None: unknown
+    grant_s: float | None = None
+    """Seconds to go on with an unclear proof of the ladder, beside the budget; None: no more than
+    that."""
+    latest: Proof | None = None
+    """The ladder's proof so far, should an interrupt end it."""
+    _settling: bool = False
     _made: list[Trial] = field(default_factory=list)  # trials besides those of the search
     _before: int | None = None  # how many of them were made during the search
     _final_states: dict[int, FinalState] = field(default_factory=dict)
 
     def rung(self, fixes: Fixes, kind: str, trials: Trials) -> Proof:
         """A proof with one seed, reusing trials made for speed where possible: it may reject."""
-        return self._prove(fixes, kind, self.pool.request.steps, 1, trials)
+        try:
+            return self._prove(fixes, kind, self.pool.request.steps, 1, trials)
+        except BudgetSpent:
+            settle = Settlement(FEWEST_SEEDS, self.pool.request.steps)
+            return replace(not_proven(ProofReason.NO_BUDGET), settle=settle)
 
     def ladder(self, fixes: Fixes, kind: str) -> Proof:
         """A proof with all seeds, and steps past the first epoch's end, as far as the budget
-        allows; a few more seeds if these leave it unclear."""
+        allows; if these leave it unclear, with what should settle it."""
+        proof = self._first(fixes, kind)
+        if self.grant_s is not None:
+            self.budget.seconds, self.grant_s = self.budget.spent + self.grant_s, None
+            self._settling = True
+        while proof.settle is not None:
+            proof = self.latest = self._priced(proof, fixes)
+            seeds, steps = self._next(proof, fixes, kind)
+            if not seeds:
+                break
+            wider = LATER_LOOKS if proof.seeds > 1 else 1.0
+            trials, before = self.pool.trials(fixes), (proof.seeds, proof.steps)
+            try:
+                proof = self._prove(fixes, kind, steps, seeds, trials, wider)
+            except BudgetSpent:
+                return replace(proof, budget_exhausted=True)
+            if proof.settle is not None and (proof.seeds, proof.steps) == before:
+                proof = replace(proof, settle=replace(proof.settle, seeds=None))  # it ends there
+        return proof
+
+    def _next(self, proof: Proof, fixes: Fixes, kind: str) -> tuple[int, int]:
+        """Seeds and steps of the next attempt at an unclear proof; no seeds if it would not be
+        settled within the budget. A proof that was asked for is taken as far as the budget goes."""
+        settle, left = proof.settle, self.budget.left
+        if settle is None or settle.seeds is None:
+            return 0, 0
+        if not self._confirms(fixes, kind, settle.steps, settle.seeds):
+            left -= self._confirming_s(fixes)
+        wanted = min(settle.seeds, 2 * max(proof.seeds, FEWEST_SEEDS))
+        if settle.seconds is None or settle.seconds <= left:
+            return wanted, settle.steps
+        new = settle.seeds - (proof.seeds if settle.steps <= proof.steps else 0)
+        fitting = int(left / (settle.seconds / new)) if self._settling else 0
+        seeds = min(wanted, settle.seeds - new + fitting)
+        return (seeds, settle.steps) if fitting and seeds > 1 else (0, 0)
+
+    def _priced(self, proof: Proof, fixes: Fixes) -> Proof:
+        """With the trials that should settle it, and what they would take."""
+        settle = proof.settle
+        if settle is None or settle.seeds is None:
+            return proof
+        step_s, start_s = _costs(self.pool.trials(())[0])
+        known = self._known(self.pool.trials(fixes))
+        used = [one for one in known if one.number in proof.trials]
+        per_seed = max(2.0, len(used) / proof.seeds) if proof.seeds else PER_SEED
+        longer = settle.steps > proof.steps
+        trials = ceil((settle.seeds - (0 if longer else proof.seeds)) * per_seed)
+        each_s = start_s + settle.steps * step_s
+        if used and not longer:
+            each_s = sum(one.seconds for one in used) / len(used)
+        return replace(proof, settle=replace(settle, trials=trials, seconds=trials * each_s))
+
+    def _first(self, fixes: Fixes, kind: str) -> Proof:
         if self._before is None:
             self._before = len(self._made)
         pool, wanted = self.pool, self.request.seeds
@@ -81,15 +150,13 @@ class Prover:
         if not self._confirms(fixes, kind, steps, seeds):
             steps, seeds = self._extent(later_s + pool.confirming_s(fixes))
         steps = self._where_trials_ended(fixes, kind, steps)
-        if seeds == 1:
-            proof = self.rung(fixes, kind, pool.trials(fixes))
-            return replace(proof, budget_exhausted=proof.state is ProofState.UNCLEAR)
-        proof = self._prove(fixes, kind, steps, seeds, pool.trials(fixes))
-        for more in range(seeds + 1, wanted + _MORE + 1):
-            if proof.state is not ProofState.UNCLEAR or not self._holds_another(fixes):
-                break
-            proof = self._prove(fixes, kind, steps, more, pool.trials(fixes))
-        return proof
+        for count in range(seeds, 1, -1):
+            with suppress(BudgetSpent):  # then with fewer, from the trials made
+                proof = self._prove(fixes, kind, steps, count, pool.trials(fixes))
+                unclear = proof.state is ProofState.UNCLEAR
+                return replace(proof, budget_exhausted=unclear and count < wanted)
+        proof = self.rung(fixes, kind, pool.trials(fixes))
+        return replace(proof, budget_exhausted=proof.state is ProofState.UNCLEAR)
 
     def fresh(self, fixes: Fixes) -> list[Trial]:
         """Trials with these fixes and of the baseline, made alternately since the search ended,
@@ -125,17 +192,31 @@ class Prover:
         paired = paired and not any(map(changes_draws, self.pool.trials(fixes)))
         return paired and seeds >= CONFIRM_PAIRS and steps > self.pool.steps_of(fixes)
 
-    def _holds_another(self, fixes: Fixes) -> bool:
-        """Whether the budget allows one more seed like the last."""
-        seed = max((one.request.seed for one in self._made), default=0)
-        last = [one.seconds for one in self._made if one.request.seed == seed]
-        pairs = len(self.fresh(fixes)) // 2
-        later_s = 0.0 if pairs >= CONFIRM_PAIRS else self.pool.confirming_s(fixes)
-        return sum(last) <= self.budget.left - later_s
+    def _confirming_s(self, fixes: Fixes) -> float:
+        """Seconds for the pairs that a confirmation still lacks; 0 during the search."""
+        pairs = FEWEST_CONFIRM_PAIRS - len(self.fresh(fixes)) // 2
+        return 0.0 if self._before is None else self.pool.confirming_s(fixes, max(0, pairs))
 
-    def _prove(self, fixes: Fixes, kind: str, steps: int, seeds: int, trials: Trials) -> Proof:
+    def _known(self, trials: Trials) -> list[Trial]:
+        return [*self.pool.trials(()), *trials, *self._made]
+
+    def _prove(
+        self,
+        fixes: Fixes,
+        kind: str,
+        steps: int,
+        seeds: int,
+        trials: Trials,
+        wider: float = 1.0,
+    ) -> Proof:
+        """Raises BudgetSpent if a trial does not fit in the budget, with enough kept to confirm."""
+        step_s = _costs(self.pool.trials(())[0])[0]
+
         def run(request: TrialRequest) -> Trial:
-            trial = self.budget(request)
+            keep_s = self._confirming_s(fixes)
+            longer = max(0, request.steps - self.pool.steps_of(request.fixes))
+            self.budget.want(self.pool.cost_s(request.fixes) + longer * step_s, keep_s)
+            trial = self.budget(request, keep_s)
             if trial.ok:
                 self._made.append(trial)
             return trial
@@ -146,10 +227,11 @@ class Prover:
             kind,
             steps=steps,
             seeds=seeds,
-            known=[*self.pool.trials(()), *trials, *self._made],
+            known=self._known(trials),
             own=self.own,
             outputs=lambda trial: read_outputs(self.folder_of(trial.number)),
             final_states=self._final_state,
+            wider=wider,
         )
 
     def _final_state(self, trial: Trial) -> FinalState:
@@ -166,7 +248,7 @@ def prove_ladder(ladder: Ladder, prover: Prover) -> Proof | None:
         if proof.state is not ProofState.DIFFERS:
             return proof
         rung = max(ladder.search.rungs, key=_coarseness)
-        why = Rejection(RejectReason.DIFFERS)
+        prover.latest, why = None, Rejection(RejectReason.DIFFERS)
         rejected = Rejected(rung.candidate.fix, why, rung.comparison, proof)
         ladder.withdraw(rung.candidate, rejected)
     return None

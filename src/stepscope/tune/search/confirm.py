@@ -6,6 +6,7 @@ from typing import Final
 from stepscope.measure.trial.pool import (
     CONFIRM_PAIRS,
     FEWEST_CONFIRM_PAIRS,
+    BudgetSpent,
     Fixes,
     TrialPool,
     compare_trials,
@@ -39,11 +40,14 @@ class Confirmation:
         return self.failure is None
 
 
-def confirm(pool: TrialPool, search: SearchResult, fresh: Trials = ()) -> Confirmation | None:
+def confirm(
+    pool: TrialPool, search: SearchResult, fresh: Trials = (), over: bool = False
+) -> Confirmation | None:
     """Interleaved fresh trials of both: three each, five if the gain is small and the budget
     allows, two if it does not allow three; the number is fixed before the first.
 
-    `fresh` are alternating trials the proof made since the search ended. None without a ladder.
+    `fresh` are alternating trials the proof made since the search ended; after an interrupt
+    (`over`) there are no others. None without a ladder.
     """
     fixes = search.fixes
     if not fixes:
@@ -55,10 +59,13 @@ def confirm(pool: TrialPool, search: SearchResult, fresh: Trials = ()) -> Confir
     if possible >= _MANY and search.rungs[-1].cumulative.low < _CLEAR:
         count = _MANY
     made = {turn: trials[: min(count, pairs)] for turn, trials in known.items()}
+    if over:
+        return _ended(pool, fixes, made, ConfirmFailure.INTERRUPTED)
     # Base, ladder, ladder, base, base, …: a machine that slows down slows both.
     turns = [one for pair in range(count) for one in (((), fixes), (fixes, ()))[pair % 2]]
     try:
         for turn in turns[2 * pairs :]:
+            pool.budget.want(pool.cost_s(turn))
             trial = pool.fresh(turn)
             if not trial.timed:
                 failed = ConfirmFailure.LADDER if turn else ConfirmFailure.BASELINE
@@ -66,6 +73,9 @@ def confirm(pool: TrialPool, search: SearchResult, fresh: Trials = ()) -> Confir
             made[turn].append(trial)
     except KeyboardInterrupt:
         return _ended(pool, fixes, made, ConfirmFailure.INTERRUPTED)
+    except BudgetSpent:
+        few = min(map(len, made.values())) < FEWEST_CONFIRM_PAIRS
+        return _ended(pool, fixes, made, ConfirmFailure.NO_BUDGET if few else None)
     return _ended(pool, fixes, made)
 
 

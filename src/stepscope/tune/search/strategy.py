@@ -142,6 +142,7 @@ def run_search(
     result.untried = [*dict.fromkeys(one.fix for one in found)]
     try:
         while len(ladder.pool.trials(())) < BASELINE_TRIALS:
+            ladder.pool.budget.want(ladder.pool.cost_s(()))
             trial = ladder.pool.fresh(())
             if not trial.timed:
                 raise UsageError(f"baseline failed: {trial.failure}")

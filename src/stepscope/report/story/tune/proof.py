@@ -25,7 +25,7 @@ from stepscope.report.story.blocks import (
     Table,
 )
 from stepscope.report.story.series import downsample_note, downsampled_indices
-from stepscope.report.story.tune.words import proof_sentence, proof_text
+from stepscope.report.story.tune.words import proof_sentence, proof_text, settle_sentence
 from stepscope.store.json_lines import read_record_lines
 from stepscope.tune.document import Tune
 
@@ -81,6 +81,7 @@ def proof_section(tune: Tune, folder: Path | None) -> Section:
         blocks.append(Missing("Losses were not compared.", how))
     else:
         blocks.append(Paragraph(proof_sentence(proof), strong=True))
+        blocks += [Paragraph(told) for told in filter(None, [settle_sentence(proof)])]
         numbers = tuple(
             (name.replace("_", " "), f"{value:.4g}" if isinstance(value, float) else str(value))
             for name, value in proof.numbers.items()

@@ -70,10 +70,14 @@ def _ladder_section(tune: Tune) -> Section:
         around = _interval(total.low, total.high)
         rows.append((f"+ {rung.label}", rung.kind, *speed, around, *told, losses))
     table = Table("ladder", columns, tuple(rows))
-    blocks: list[Block] = [table.without_empty_columns()]
-    if not tune.ladder and not tune.untried:
-        how = "stepscope tune --budget 30m --allow semantic tries more."
-        blocks.append(Missing("No fix made the program faster.", how))
+    known = tune.ladder or tune.baseline.step_ms is not None
+    blocks: list[Block] = [table.without_empty_columns()] if known else []
+    final = tune.final
+    if final is not None and final.speedup is not None:
+        ours, theirs = final.processes or (0, 0)
+        fresh = f"{ours} + {theirs} fresh trials" if ours and theirs else "fresh trials"
+        source = f"As measured while searching; the speedup above is from {fresh}."
+        blocks.append(Paragraph(source, tone=Tone.QUIET))
     return Section("ladder", "Ladder", tuple(blocks), Weight.LEAD)
 
 
@@ -132,8 +136,10 @@ def _rejected_section(tune: Tune) -> Section:
     pairs = tuple((f"− {one.fix}", words.rejection_text(one, objective)) for one in tried)
     blocks: list[Block] = [Facts(pairs)] if pairs else []
     for why, names in words.not_tried_groups(tune):
-        blocks.append(Paragraph(f"Not tried, {why}: {', '.join(names)}", tone=Tone.QUIET))
-    return Section("rejected", "Not kept", tuple(blocks), Weight.LEAD)
+        told = f"{'Not tried, ' if tried else ''}{why}: {', '.join(names)}"
+        blocks.append(Paragraph(told, tone=Tone.QUIET))
+    title = "Not kept" if tried else "Not tried"
+    return Section("rejected", title, tuple(blocks), Weight.LEAD)
 
 
 def _measured_rejections(tune: Tune) -> Section:
@@ -224,30 +230,45 @@ def _next(tune: Tune) -> tuple[Command, ...]:
         faster = tune.final is not None and tune.final.verdict is Verdict.FASTER
         purpose = "" if faster else "not confirmed: try it"
         found.append(Command(tune.command, purpose, "Run"))
-    if tune.untried:
+    if tune.untried or tune.stopped is StopReason.INTERRUPTED:
         found.append(Command(_resume_command(tune), "", "Resume"))
+    proof = tune.final.proof if tune.final is not None else None
+    settle = None if proof is None else proof.settle
+    if settle is not None and settle.seeds is not None:
+        seconds = max(60.0, 1.5 * (settle.seconds or 600.0))
+        run = tune.run
+        command = resume_command(tune.request, run.program, run.argv, run.folder, seconds, True)
+        found.append(Command(command, "", "Prove"))
     patch = tune.patch
     if patch is not None and patch.path:
         worth = words.is_worth_applying(patch, tune.final)
         apply = f"git apply {shlex.quote(patch.path)}"
-        found.append(Command(apply, words.patch_text(patch, worth), "Apply" if worth else "Patch"))
+        told = words.patch_text(patch, worth, tune.final)
+        found.append(Command(apply, told, "Apply" if worth else "Patch"))
     return tuple(found)
 
 
 def _resume_command(tune: Tune) -> str:
     """The same tune, with twice the budget where it was exhausted."""
     times, run = 1 if tune.stopped is StopReason.INTERRUPTED else 2, tune.run
-    return resume_command(tune.request, run.program, run.argv, run.folder, times)
+    budget_s = times * (tune.request.budget_s or 600.0)
+    return resume_command(tune.request, run.program, run.argv, run.folder, budget_s)
 
 
 def resume_command(
-    asked: TuneSettings, program: str, argv: Sequence[str], folder: str, times: float = 1
+    asked: TuneSettings,
+    program: str,
+    argv: Sequence[str],
+    folder: str,
+    budget_s: float,
+    prove: bool = False,
 ) -> str:
-    """The command that goes on with a tune: a journal takes the same options only. `times` the
-    budget."""
+    """The command that goes on with a tune, or with its proof alone: a journal takes the same
+    options only."""
     usual = {"allow": "numeric", "objective": "throughput", "seeds": 3}
     command = ["stepscope", "tune", "--resume", path_from_here(folder)]
-    command += ["--budget", f"{times * (asked.budget_s or 600.0):.0f}s"]
+    command += ["--prove"] if prove else []
+    command += ["--budget", f"{budget_s:.0f}s"]
     for name in ("allow", "objective", "steps", "seeds", "on"):
         if (value := getattr(asked, name)) not in (None, usual.get(name)):
             command += [f"--{name}", str(value)]
@@ -271,7 +292,7 @@ def _apply(tune: Tune) -> Section:
             told += f" ({words.patch_status_text(patch)}):"
         else:
             interval = _interval(patch.low, patch.high)
-            told += f", measured: {patch.speedup:.2f}× ({interval}, {patch.verdict})."
+            told += f"; the patched program alone: {patch.speedup:.2f}× ({interval})."
         blocks += [Paragraph(told), Code(patch.text, "diff")]
     elif tune.command:
         why = "none is known for these fixes" if patch is None else words.patch_status_text(patch)

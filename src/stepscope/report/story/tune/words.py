@@ -11,6 +11,7 @@ from stepscope.report.story.blocks import Tone
 from stepscope.stats.verdict import Verdict
 from stepscope.tune.document import (
     Confirmed,
+    ConfirmFailure,
     NoteSummary,
     PatchStatus,
     RejectedFix,
@@ -48,6 +49,8 @@ _REASONS = {
     ProofReason.NO_TREND: "no loss trend to compare",
     ProofReason.UNCERTAIN_TREND: "loss trend uncertain (±{value:.0%})",
     ProofReason.WIDE_TAIL: "final losses vary too much between seeds",
+    ProofReason.DRIFTS: "losses drift by step {step}: {value:.1f}× the rounding control",
+    ProofReason.NO_BUDGET: "no budget left to compare them",
     ProofReason.OTHER_DRAWS: "steps differ as with other random draws, their means do not",
     ProofReason.OTHER_ENDING: "{ending}",
     ProofReason.OUTPUT_SHAPE: "outputs have another shape",
@@ -113,11 +116,30 @@ def proof_text(proof: Proof | None) -> str:
         words += ", compared by their means"
     remarks = [
         "random draws fixed per batch" if proof.draws_per_batch else "",
-        "budget exhausted" if proof.budget_exhausted else "",
         "the whole ladder" if proof.whole_ladder else "",
     ]
     told = ", ".join(filter(None, remarks))
     return f"{words} ({told})" if told else words
+
+
+def settle_sentence(proof: Proof | None) -> str | None:
+    """What would settle an unclear proof; None if it is not unclear."""
+    if proof is None or proof.state not in (ProofState.UNCLEAR, ProofState.NOT_PROVEN):
+        return None
+    settle = proof.settle
+    if settle is None:
+        return "More trials would not settle it." if proof.state is ProofState.UNCLEAR else None
+    if settle.seeds is None and proof.because and proof.because.reason is ProofReason.NO_TREND:
+        steps = plural(proof.steps, "step")
+        return f"Undecidable: over {steps} losses fall too little to compare their rates."
+    if settle.seeds is None:
+        few = f"{plural(proof.seeds, 'seed')} over {plural(proof.steps, 'step')}"
+        return f"Undecidable: {few} vary so much that {settle.most_seeds} would not settle it."
+    told = f"{plural(settle.seeds, 'seed')} of {plural(settle.steps, 'step')} should settle it"
+    if settle.seconds is None:
+        return f"{told}."
+    took = f"{plural(settle.trials, 'more trial')}, about {format_duration(settle.seconds)}"
+    return f"{told}: {took}{', more than the budget had left' if proof.budget_exhausted else ''}."
 
 
 def proof_sentence(proof: Proof | None) -> str:
@@ -178,6 +200,8 @@ def rejection_text(one: RejectedFix, objective: str = "throughput") -> str:
             return f"{objective} was not measured"
         case RejectReason.SLOWER_AT_ONCE:
             return f"not {better} in one trial: {ratio}"
+        case RejectReason.FAR_SLOWER if isinstance(detail, float):
+            return f"far slower: {ratio}, ended after {detail:.0%} of a trial"
         case RejectReason.WITHIN_NOISE:
             return f"within run-to-run noise: {ratio}"
         case RejectReason.NOT_CLEAR:
@@ -215,12 +239,24 @@ def not_tried_groups(tune: Tune) -> list[tuple[str, list[str]]]:
     for one in tune.rejected:
         if not is_tried(one):
             reasons.setdefault(rejection_text(one), []).append(one.fix)
+    device = {rejection_text(one) for one in tune.rejected if one.because.reason == _NEEDS_DEVICE}
+    for why in device & reasons.keys():
+        if len(reasons[why]) > _MOST_NAMED:
+            reasons[why] = [plural(len(reasons[why]), "fix", "fixes")]
     return list(reasons.items())
 
 
+_NEEDS_DEVICE, _MOST_NAMED = RejectReason.NEEDS_DEVICE, 4
+
+
 def nothing_kept(tune: Tune) -> str:
-    """Why no fix was kept: none helped, none was tried, or not all were."""
-    if any(map(is_tried, tune.rejected)):
+    """Why no fix was kept: none helped, none ran, none was tried, or not all were."""
+    tried = [one for one in tune.rejected if is_tried(one)]
+    if any(one.because.reason == RejectReason.UNSETTLED for one in tried):
+        return "Undecided: a fix looked faster, but the budget ended before it was certain."
+    if tried and all(one.because.reason == RejectReason.TRIAL_FAILED for one in tried):
+        return f"{'So far no' if tune.untried else 'No'} fix works in this program."
+    if tried:
         if tune.untried:
             return "None of the fixes tried so far made it faster."
         return "No fix made it faster. Keep the baseline."
@@ -238,7 +274,11 @@ def claim(tune: Tune) -> tuple[str, Tone]:
         return f"{nothing_kept(tune)} {spent}", Tone.PLAIN
     proof = proof_sentence(final.proof)
     if final.speedup is None:
-        why = f": {final.detail}" if final.detail else ""
+        why = {
+            ConfirmFailure.NO_BUDGET: ": the budget ended first",
+            ConfirmFailure.INTERRUPTED: ": interrupted",
+        }.get(final.failure or ConfirmFailure.NOT_FASTER, "")
+        why = f": {final.detail}" if final.detail else why
         return f"Not confirmed on fresh trials{why}. {proof} {spent}", Tone.WARN
     interval = f"95% CI {format_interval(final.low or 0.0, final.high or 0.0)}"
     if final.verdict is Verdict.FASTER:
@@ -255,10 +295,18 @@ def coverage_sentences(tune: Tune) -> list[str]:
     """What the proof covers, when compiling pays off, and what semantic fixes change."""
     lines: list[str] = []
     proof = tune.final.proof if tune.final is not None else None
-    if proof is not None and proof.covered:
-        lines.append(f"The proof covers: {', '.join(proof.covered)}.")
-    if proof is not None and proof.not_covered:
-        lines.append(f"Not covered: {', '.join(proof.not_covered)}.")
+    lines += filter(None, [settle_sentence(proof)])
+    if proof is not None and proof.steps and not proof.of_outputs:
+        parts = {*map(str, EndPart)}
+        missed = [one for one in proof.not_covered if one not in parts]
+        left_out = [one for one in proof.not_covered if one in parts]
+        steps = f"The proof's {plural(proof.steps, 'step')}"
+        told = [f"{steps} include: {', '.join(proof.covered)}."] if proof.covered else []
+        who = "They" if told else steps
+        told += [f"{who} do not include: {', '.join(missed)}."] if missed else []
+        lines += [" ".join(told)] if told else []
+        if left_out:
+            lines.append(f"Not compared: {', '.join(left_out)}.")
     for rung in tune.ladder:
         if rung.pays_after_steps and rung.compile_s is not None:
             pays, took = plural(rung.pays_after_steps, "step"), format_duration(rung.compile_s)
@@ -275,13 +323,13 @@ def stop_sentence(tune: Tune) -> str | None:
     """Why the search ended early, or None."""
     if tune.stopped is None:
         return None
-    words = "Interrupted; this is the best so far" if tune.ladder else "Interrupted"
+    words, which = "Interrupted; this is the best so far" if tune.ladder else "Interrupted", ""
     if tune.stopped is StopReason.BUDGET:
-        words, budget_s = "Budget exhausted", tune.request.budget_s
+        words, budget_s = "Budget spent", tune.request.budget_s
         if budget_s and tune.seconds < _ALL_OF * budget_s:
-            spent = f"{format_duration(tune.seconds)} of {format_duration(budget_s)}"
-            words = f"Stopped after {spent}: the rest holds no further fix"
-    return f"{words}. Not tried: {', '.join(tune.untried)}." if tune.untried else f"{words}."
+            words = f"{format_duration(budget_s - tune.seconds)} of the budget left"
+            which = ", too long for that"
+    return f"{words}. Not tried{which}: {', '.join(tune.untried)}." if tune.untried else f"{words}."
 
 
 def note_sentence(note: NoteSummary) -> str:
@@ -289,9 +337,9 @@ def note_sentence(note: NoteSummary) -> str:
     what = {
         NoteKind.THROTTLED: f"clocks throttled by {note.detail}",
         NoteKind.SHARED_GPU: "other processes on the GPU",
-        NoteKind.UNSTABLE: note.detail,
+        NoteKind.UNSTABLE: f"unsteady steps ({note.detail})",
     }[note.kind]
-    return f"{note.trials} of {note.of} trials: {what}"
+    return f"{what} in {note.trials} of {note.of} trials"
 
 
 def is_worth_applying(patch: TunedPatch, final: Confirmed | None) -> bool:
@@ -312,19 +360,20 @@ def patch_status_text(patch: TunedPatch) -> str:
         PatchStatus.MEASURED: "measured",
         PatchStatus.NO_EDIT: "no edit could be located",
         PatchStatus.NOT_MEASURED: f"not measured{detail}",
-        PatchStatus.NO_BUDGET: "not measured: budget exhausted",
+        PatchStatus.NO_BUDGET: "not measured: too little budget left",
         PatchStatus.FAILED: f"the program fails with it{detail}",
         PatchStatus.REDACTED: "left out of this report, as it shows source",
     }[patch.status]
 
 
-def patch_text(patch: TunedPatch, worth: bool) -> str:
-    """`5 edits, measured 4.80×`."""
+def patch_text(patch: TunedPatch, worth: bool, final: Confirmed | None = None) -> str:
+    """`5 edits, measured: as fast`, compared with the confirmed speedup."""
     head = plural(len(patch.edits), "edit")
     if patch.speedup is None:
         return f"{head}, {patch_status_text(patch)}"
     if worth:
-        return f"{head}, measured {format_speedup(patch.speedup)}"
+        less = final is not None and (patch.high or 0.0) < (final.low or 0.0)
+        return f"{head}, measured: {f'only {_times(patch)}' if less else 'as fast'}"
     words = {Verdict.SAME: "same speed by itself", Verdict.SLOWER: "slower by itself"}
     told = words.get(patch.verdict or Verdict.UNCLEAR, "not shown to be faster by itself")
     return f"{head}, {told}: {_times(patch)}"
