@@ -278,7 +278,7 @@ class InProcessRun:
 
             self._observer.core.on_step.append(enough)
         watch.install()
-        watch_forks(self._observer.forked)
+        watch_forks(self._observer.about_to_fork, self._observer.forked)
         self._sampler.start()
 
     def end(self, error: BaseException | None) -> None:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeVar
 from stepscope.record.fields import Record
 from stepscope.record.kinds import EndPart, HostWait
 from stepscope.record.problems import Problem
+from stepscope.record.sample_work import SampleWork
 
 
 class SiteKind(StrEnum):
@@ -269,6 +270,33 @@ class WindowFact(Fact):
     name: str
     first: int
     last: int
+
+
+class HostStack(Record):
+    """A stack that was seen in some samples of the observed thread, and the time they stand for."""
+
+    phase: str
+    """The row log's phase, in lower case."""
+    frames: list[list[Any]]
+    """The program's lines, outermost first: file, line and function of each."""
+    calls: str = ""
+    """The library function that the innermost one calls, "" if none; that of a known kind of work
+    where there is one."""
+    work: SampleWork | None = None
+    """What that does to make a sample."""
+    ns: int
+
+
+class HostSamplesFact(Fact):
+    """What the observed thread did in a few steps, sampled because phases did not tell."""
+
+    fact = "host_samples"
+    first: int
+    last: int
+    """Steps; others may lie between."""
+    steps: int
+    samples: int
+    stacks: list[HostStack]
 
 
 class MemoryFact(Fact):

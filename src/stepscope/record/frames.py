@@ -71,6 +71,15 @@ def find_owner(frames: Iterable[Frame]) -> Owner:
     return Owner("", 0, "", detail)
 
 
+def module_name(file: str) -> str:
+    """The dotted name of an installed module, by its file; else that file's own."""
+    parts = re.split(r"[/\\]", re.sub(r"(?:[/\\]__init__)?\.py$", "", file))
+    for at in range(len(parts) - 1, 0, -1):
+        if re.fullmatch(r"(?:site|dist)-packages|python3\.\d+", parts[at - 1]):
+            return ".".join(parts[at:])
+    return parts[-1]
+
+
 def _module(file: str) -> str:
     parts = re.split(r"[/\\]", file.removesuffix(".py"))
     return parts[-2] if parts[-1] == "__init__" else parts[-1]

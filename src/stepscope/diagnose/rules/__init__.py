@@ -45,6 +45,7 @@ RULES: tuple[Rule, ...] = (
     launch.launch_bound,
     launch_python.python_heavy_forward,
     launch_python.python_loops,
+    launch_python.other_code,
     launch.recompiles,
     launch.unfused_optimizer,
     compute_kernels.cudnn_benchmark_off,
