@@ -27,9 +27,8 @@ from stepscope.probe.row_log import LogState, RowLog
 from stepscope.probe.sites import is_user_code
 from stepscope.probe.unseen import is_profiled
 from stepscope.record.facts import HostSamplesFact, HostStack
-from stepscope.record.frames import module_name
+from stepscope.record.frames import module_name, work_of_call
 from stepscope.record.row_log import FLAG_SAMPLED, UNEXPLAINED, Phase
-from stepscope.record.sample_work import work_of_call
 from stepscope.store.json_lines import FactLog
 
 _EARLIEST = 4  # the first step that may be followed by sampled ones

@@ -9,9 +9,8 @@ from enum import StrEnum
 from typing import Any, ClassVar, TypeVar
 
 from stepscope.record.fields import Record
-from stepscope.record.kinds import EndPart, HostWait
+from stepscope.record.kinds import EndPart, HostWait, SampleWork
 from stepscope.record.problems import Problem
-from stepscope.record.sample_work import SampleWork
 
 
 class SiteKind(StrEnum):
@@ -56,6 +55,8 @@ class SlotKind(StrEnum):
     COLLATE = "collate"
     TRANSFORM = "transform"
     LINE = "line"
+    WORK = "work"
+    """A known kind of work by a library in a line or a transform; as lines, of traced fetches."""
     TRACED_FETCH = "traced_fetch"
     TRACED_REST = "traced_rest"
     TRACED_COLLATE = "traced_collate"
@@ -336,6 +337,7 @@ class ClockFact(Fact):
     place: PlaceKind | None = None
     part: str | None = None
     order: int | None = None
+    work: SampleWork | None = None
     loader: str
     loader_file: str | None
     loader_line: int | None

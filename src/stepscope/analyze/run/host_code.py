@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from stepscope.record.facts import HostSamplesFact, HostStack
 from stepscope.record.frames import Frame, is_observer, is_program, is_standard
-from stepscope.record.sample_work import SampleWork
+from stepscope.record.kinds import SampleWork
 
 _THREAD = re.compile(r"thread \((?P<tid>0x[0-9a-fA-F]+|\d+)\)(?:: (?P<rest>.*)|;(?P<unnamed>.*))$")
 _FRAME = re.compile(

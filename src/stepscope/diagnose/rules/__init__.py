@@ -29,6 +29,7 @@ RULES: tuple[Rule, ...] = (
     data_workers.no_prefetch,
     data_workers.cpu_oversubscribed,
     data_samples.slow_storage,
+    data_samples.slow_decoding,
     data_samples.tiny_samples,
     transfer.device_to_host,
     transfer.blocking_copies,

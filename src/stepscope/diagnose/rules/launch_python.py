@@ -25,8 +25,8 @@ from stepscope.record.finding import (
     Predicted,
 )
 from stepscope.record.frames import is_program
+from stepscope.record.kinds import SampleWork
 from stepscope.record.row_log import STEP_PHASES, UNEXPLAINED
-from stepscope.record.sample_work import SampleWork
 
 _LOOP_PHASES: Final = ("h2d", "forward", "backward", "other")
 """Phases: a loader and an optimizer that go through things one by one have rules of their own."""
