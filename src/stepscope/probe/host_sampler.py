@@ -28,6 +28,7 @@ from stepscope.probe.sites import is_user_code
 from stepscope.probe.unseen import is_profiled
 from stepscope.record.facts import HostSamplesFact, HostStack
 from stepscope.record.frames import module_name, work_of_call
+from stepscope.record.kinds import SampleWork
 from stepscope.record.row_log import FLAG_SAMPLED, UNEXPLAINED, Phase
 from stepscope.store.json_lines import FactLog
 
@@ -68,7 +69,7 @@ class HostSampler:
         self._recent: deque[tuple[int, int]] = deque(maxlen=_JUDGED)
         self._stacks: Counter[_Key] = Counter()
         self._pending: list[_Sample] = []  # of the step under way
-        self._works: dict[CodeType, str | None] = {}
+        self._works: dict[CodeType, SampleWork | None] = {}
         self._users: dict[CodeType, bool] = {}
         self._counted = self._in_other = 0
         self._steps = self._first = self._last = 0
@@ -200,7 +201,8 @@ class HostSampler:
     def _look(self, thread: int) -> None:
         """Take one sample. Stack and state are read without a bytecode in between at which the lock
         could be lost: frames held for longer would keep the program's objects alive, which then
-        might end in this thread, as those might that a collection finds here."""
+        might end in this thread, as those might that a collection finds here. Only hooks for audits
+        may lose it; where the log has gone on meanwhile, the sample tells nothing."""
         collects = gc.isenabled()
         found = map(itemgetter(thread), starmap(sys._current_frames, ((),)))
         frames = accumulate(chain(found, repeat("f_back")), getattr)
@@ -210,14 +212,17 @@ class HostSampler:
             gc.disable()
         try:
             events, open_phases = [*log.events], [*log.open_phases]
-            state = LogState(events, open_phases, log.current, log.base)
+            current, base = log.current, log.base
             stack = list(lines)
+            same = len(log.events) == len(events)
         finally:
             if collects:
                 gc.enable()
-        now = monotonic_ns()
-        elapsed, self._last_ns = now - self._last_ns, now
-        self._pending.append(_Sample(stack, state, elapsed))
+        if same:
+            now = monotonic_ns()
+            elapsed, self._last_ns = now - self._last_ns, now
+            state = LogState(events, open_phases, current, base)
+            self._pending.append(_Sample(stack, state, elapsed))
 
     def _count(self, sample: _Sample) -> None:
         """Add a sample to its like; not one in which the observer itself was at work."""
@@ -249,7 +254,7 @@ class HostSampler:
             found = self._users[code] = is_user_code(code)
         return found
 
-    def _work(self, code: CodeType) -> str | None:
+    def _work(self, code: CodeType) -> SampleWork | None:
         if code not in self._works:
             self._works[code] = work_of_call(_module(code), code.co_qualname)
         return self._works[code]
