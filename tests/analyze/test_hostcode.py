@@ -198,3 +198,17 @@ def test_recursion_and_stacks_without_the_programs_code_do_not_confuse():
     assert [one.function for one in told.code] == ["walk"]
     assert other(seen(5)).code == []
     assert other_time(None, ()) is None
+
+
+def test_torchs_own_work_around_phases_is_not_the_programs():
+    step = seen(30, (66, "train"), calls="torch.optim.optimizer.Optimizer.profile_hook_step")
+    told = other(COMPUTING, step, seen(10, (58, "train"), (31, "get_batch")), loop=["train"])
+    assert told.around == pytest.approx(0.75)
+    assert [(one.function, one.share) for one in told.code] == [("get_batch", pytest.approx(0.25))]
+
+
+def test_code_that_was_generated_is_part_of_what_calls_it():
+    made = seen(10, (58, "train"))
+    made.frames.append(["<eval_with_key>.3", 6, "forward"])
+    (one,) = other(COMPUTING, made, loop=["train"]).code
+    assert (one.function, one.line) == (None, 58)

@@ -299,9 +299,9 @@ def code(function="get_batch", share=0.96, line=31, **changes):
     } | changes  # fmt: skip
 
 
-def in_no_phase(*codes, **changes):
+def in_no_phase(*codes, around=0.0, **changes):
     """A run on the CPU whose steps of 20 ms are 62.5% other, with what was sampled of them."""
-    told = {"steps": 8, "samples": 300, "share": 0.6, "code": list(codes)}
+    told = {"steps": 8, "samples": 300, "share": 0.6, "around": around, "code": list(codes)}
     usual = {
         "phases_ms": OTHER,
         "phases_host_ms": OTHER | {"wait": 0.0},
@@ -362,6 +362,13 @@ def test_code_in_no_phase_that_was_not_sampled_is_said_with_what_would_tell():
            "lines": sampled, "threads": []}  # fmt: skip
     (place,) = only("launch.other_code", in_no_phase(host_code=hot)).where
     assert place.line == 31
+
+
+def test_torchs_own_work_around_the_phases_is_not_blamed_on_the_program():
+    finding = only("launch.other_code", in_no_phase(code(share=0.1), around=0.9))
+    assert "torch's own work" in finding.why
+    assert finding.kind is ChangeKind.NONE
+    assert finding.where == ()
 
 
 def test_a_fifth_of_the_step_may_be_in_no_phase():

@@ -40,6 +40,7 @@ _ENOUGH = 150  # samples of code in no phase
 _FEWEST_STEPS, _MOST_STEPS = 3, 100
 _MOST_NS = 10_000_000_000  # longer than that only one step
 _AT_ONCE_S = 1e-6  # after that a thread is asked for the lock, instead of 5 ms
+_SPARSER = 1000  # samples of one step, after which they are taken half as often
 _MOST_FRAMES, _MOST_STACKS = 24, 300
 _JOIN_S = 1.0
 _OURS = str(Path(__file__).parent.parent)
@@ -223,6 +224,8 @@ class HostSampler:
             elapsed, self._last_ns = now - self._last_ns, now
             state = LogState(events, open_phases, current, base)
             self._pending.append(_Sample(stack, state, elapsed))
+            if len(self._pending) % _SPARSER == 0:
+                self._interval_s *= 2
 
     def _count(self, sample: _Sample) -> None:
         """Add a sample to its like; not one in which the observer itself was at work."""

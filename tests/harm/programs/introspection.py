@@ -311,7 +311,7 @@ def get_batch():
 
 for number in range(40):
     print(get_batch(), step(), threading.active_count(), gc.isenabled(), flush=True)
-print(len(ended), all(ended), sys.getswitchinterval() >= 0.005, sys.gettrace(), sys.getprofile())
+print(len(ended), all(ended), sys.gettrace(), sys.getprofile())
 
 # %% slow_batches_and_forks quick steps=40
 import warnings
@@ -335,10 +335,3 @@ for number in range(40):
     print(sum((place * 31) % 97 for place in range(30_000)), step(), flush=True)
     profile.disable()
     print(len(profile.getstats()) > 0, number in (9, 10, 20), flush=True)
-
-# %% slow_batches_and_a_switch_interval quick steps=40
-for number in range(40):
-    print(sum((place * 31) % 97 for place in range(30_000)), step(), flush=True)
-    if number == 8:
-        sys.setswitchinterval(0.02)
-print(round(sys.getswitchinterval(), 3))

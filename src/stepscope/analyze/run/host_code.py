@@ -226,6 +226,7 @@ _PART_OF_CALLER = ("<listcomp>", "<genexpr>", "<setcomp>", "<dictcomp>", "<lambd
 _MOSTLY = 0.8  # of a function's time: one it calls stands for it
 _NEXT_LINES = 3  # lines of the loop at most that far apart are one piece of code
 _MOST_CODE = 5
+_OF_PHASES = ("torch.optim.", "torch.autograd.", "torch._tensor.Tensor.backward")
 
 
 @dataclass(frozen=True)
@@ -254,6 +255,7 @@ class OtherTime:
     steps: int
     samples: int
     share: float  # of the sampled time that was in no phase
+    around: float  # of that, in torch's own functions around backward and the optimizer's step
     code: list[OtherCode]
 
 
@@ -281,11 +283,14 @@ def other_time(fact: HostSamplesFact | None, loop: Iterable[_Function]) -> Other
             loops.update((frame.file, frame.function) for frame in frames)
     functions: defaultdict[_Function, list[_Seen]] = defaultdict(list)
     lines: defaultdict[Frame, list[_Seen]] = defaultdict(list)
+    around = 0
     for frames, one in told:
         if one.phase == "other" and frames:
             own = (n for n, f in enumerate(frames) if (f.file, f.function) not in loops)
             depth = next(own, None)
-            if depth is None:
+            if depth is None and one.calls.startswith(_OF_PHASES):
+                around += one.ns
+            elif depth is None:
                 lines[frames[-1]].append(_Seen(frames[-1:], None, one))
             else:
                 key = frames[depth].file, frames[depth].function
@@ -296,12 +301,14 @@ def other_time(fact: HostSamplesFact | None, loop: Iterable[_Function]) -> Other
     code = [_code(some, in_other, called=True) for some in functions.values()]
     code += [_code(some, in_other, called=False) for some in _pieces(lines)]
     code.sort(key=lambda one: -one.share)
-    return OtherTime(fact.steps, fact.samples, in_other / max(whole, 1), code[:_MOST_CODE])
+    share, left_out = in_other / max(whole, 1), around / max(in_other, 1)
+    return OtherTime(fact.steps, fact.samples, share, left_out, code[:_MOST_CODE])
 
 
 def _frames(stack: HostStack) -> list[Frame]:
     """The program's, outermost first; comprehensions are part of what they stand in."""
     found = [Frame(str(function), str(file), int(line)) for file, line, function in stack.frames]
+    found = [frame for frame in found if is_program(frame.file)]
     return [f for n, f in enumerate(found) if not n or f.function not in _PART_OF_CALLER]
 
 

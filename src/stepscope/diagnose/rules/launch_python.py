@@ -216,6 +216,7 @@ def _in_forward(case: Case) -> bool:
 
 _LEADS = 0.4  # of the time in no phase: a piece of code that takes less does not stand for it
 _LONGEST_NAME = 34
+_SURE_SAMPLES = 50
 _BATCHES = re.compile(
     r"(?i)batch|sample|load|collate|token|augment|transform|fetch|dataset|crop|imread|Image\.open"
 )
@@ -235,7 +236,7 @@ def other_code(case: Case) -> Iterable[Finding]:
         return
     sampled = case.show.other_time
     code = sampled.code if sampled is not None else []
-    if not code:
+    if not code or sampled is None or share * (1 - sampled.around) <= UNEXPLAINED:
         yield _not_named(case, share)
         return
     first = code[0]
@@ -258,11 +259,13 @@ def other_code(case: Case) -> Iterable[Finding]:
         evidence=(
             Evidence("code in no phase", 100 * share, "% of the step"),
             *(Evidence(_name(one), 100 * share * one.share, "% of the step") for one in code),
-            Evidence("samples", sampled.samples if sampled is not None else 0),
+            Evidence("samples", sampled.samples),
         ),
         where=_places(one for one in code if one is first or share * one.share >= _LEAST_LOOP),
         kind=ChangeKind.NUMERIC,
-        confidence=Confidence.HIGH if alone else Confidence.MEDIUM,
+        confidence=Confidence.HIGH
+        if alone and sampled.samples * sampled.share >= _SURE_SAMPLES
+        else Confidence.MEDIUM,
     )
 
 
@@ -314,21 +317,28 @@ def _advice(case: Case, code: OtherCode, batches: bool) -> str:
 
 
 def _not_named(case: Case, share: float) -> Finding:
-    """It was not sampled: the program was too short or profiled itself, or the steps were a
-    trial's, or those of an earlier version."""
-    hot = case.show.host_code if case.show else None
+    """It is torch's own work around phases, or was not sampled: the program was too short or
+    profiled itself, or the steps were a trial's, or those of an earlier version."""
+    hot, sampled = (case.show.host_code, case.show.other_time) if case.show else (None, None)
     lines = [
         line for line in (hot.lines if hot else ()) if line.own_s > 0 and is_program(line.file)
     ]
+    if sampled is not None and sampled.around > 0:
+        why = "Most of it is torch's own work around backward and the optimizer's step: the step "
+        why += "is too short to hide it."
+        advice = "Do more in each step: a larger batch, or fewer and larger parameters."
+    else:
+        why = "It is neither loading, copying, model nor optimizer. Which line it is was not "
+        why += "sampled: that takes a few plain steps after the first ones."
+        advice = "The lines below took most time of the whole run."
+        if not lines:
+            advice = "Run for more steps, without a profiler of its own in the program; or sample "
+            advice += "the whole run: `stepscope run --python`."
     return Finding(
         id=other_code.id,
         title=f"{share:.0%} of the step is code in no phase",
-        why="It is neither loading, copying, model nor optimizer. Which line it is was not "
-        "sampled: that takes a few plain steps after the first ones.",
-        advice="The lines below took most time of the whole run."
-        if lines
-        else "Run for more steps, without a profiler of its own in the program; or sample the "
-        "whole run: `stepscope run --python`.",
+        why=why,
+        advice=advice,
         share=share,
         evidence=(Evidence("code in no phase", 100 * share, "% of the step"),),
         where=tuple(Place(line.file, line.line) for line in lines[:3]),
