@@ -35,9 +35,9 @@ from stepscope.store.json_lines import FactLog
 _EARLIEST = 4  # the first step that may be followed by sampled ones
 _JUDGED = 3  # steps it is decided on
 _PER_STEP = 40  # samples
-_SHORTEST_S, _LONGEST_S = 0.0005, 0.01  # from one sample to the next
+_SHORTEST_S, _LONGEST_S = 0.0001, 0.01  # from one sample to the next
 _ENOUGH = 150  # samples of code in no phase
-_FEWEST_STEPS, _MOST_STEPS = 3, 100
+_FEWEST_STEPS, _MOST_STEPS = 3, 50
 _MOST_NS = 10_000_000_000  # longer than that only one step
 _AT_ONCE_S = 1e-6  # after that a thread is asked for the lock, instead of 5 ms
 _SPARSER = 1000  # samples of one step, after which they are taken half as often
