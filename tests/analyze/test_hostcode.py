@@ -212,3 +212,9 @@ def test_code_that_was_generated_is_part_of_what_calls_it():
     made.frames.append(["<eval_with_key>.3", 6, "forward"])
     (one,) = other(COMPUTING, made, loop=["train"]).code
     assert (one.function, one.line) == (None, 58)
+
+
+def test_what_calls_the_loop_is_not_taken_for_its_code():
+    told = other(seen(10, (80, "<module>"), (58, "train"), (31, "get_batch")), loop=["train"])
+    (one,) = told.code
+    assert (one.function, one.called_at) == ("get_batch", 58)

@@ -286,8 +286,9 @@ def other_time(fact: HostSamplesFact | None, loop: Iterable[_Function]) -> Other
     around = 0
     for frames, one in told:
         if one.phase == "other" and frames:
-            own = (n for n, f in enumerate(frames) if (f.file, f.function) not in loops)
-            depth = next(own, None)
+            inside = [(frame.file, frame.function) in loops for frame in frames]
+            begins = inside.index(True) if True in inside else 0  # the loop, below what calls it
+            depth = next((n for n, its in enumerate(inside) if n >= begins and not its), None)
             if depth is None and one.calls.startswith(_OF_PHASES):
                 around += one.ns
             elif depth is None:
