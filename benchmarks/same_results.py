@@ -73,7 +73,8 @@ ADDED = frozenset(
         "items[].within_process_variation",
         "steps.clocked_steps",
         "config.device_switch",
-        *(f".{key}" for key in ("overhead", "fix_checks", "fix_effect")),
+        *(f".{key}" for key in ("overhead", "fix_checks", "fix_effect", "other_time")),
+        "pipeline[].parts[].work",
     )
 )
 """Fields of this tree only, with the key they stand under."""

@@ -1,7 +1,9 @@
 import pytest
 
-from stepscope.analyze.run.host_code import host_code, read_stacks
+from stepscope.analyze.run.host_code import host_code, other_time, read_stacks
+from stepscope.record.facts import HostSamplesFact, HostStack
 from stepscope.record.frames import Frame
+from stepscope.record.kinds import SampleWork
 
 STDLIB = "/usr/lib/python3.12"
 TORCH = "/venv/lib/python3.12/site-packages/torch"
@@ -128,3 +130,91 @@ def test_other_threads_are_told_apart_from_the_main_one():
 def test_an_empty_recording_gives_an_empty_result():
     code = host_code("")
     assert (code.sampled_s, code.functions, code.threads) == (0, [], [])
+
+
+TRAIN = "/p/train.py"
+
+
+def seen(ns, *frames, phase="other", **more):
+    """A stack: (line, function) of train.py, outermost first."""
+    told = [[TRAIN, line, function] for line, function in frames]
+    return HostStack(phase=phase, frames=told, ns=ns, **more)
+
+
+def other(*stacks, loop=()):
+    fact = HostSamplesFact(first=5, last=8, steps=4, samples=100, stacks=list(stacks))
+    return other_time(fact, [(TRAIN, name) for name in loop])
+
+
+COMPUTING = seen(40, (50, "main"), (60, "train"), phase="forward")
+
+
+def test_a_function_the_loop_calls_is_named_with_its_costliest_line():
+    told = other(
+        COMPUTING,
+        seen(30, (50, "main"), (58, "train"), (31, "get_batch")),
+        seen(20, (50, "main"), (58, "train"), (33, "get_batch"), (33, "<listcomp>")),
+        seen(10, (50, "main"), (66, "train")),
+    )
+    assert (told.steps, told.samples, told.share) == (4, 100, pytest.approx(0.6))
+    first, second = told.code
+    assert (first.function, first.file, first.line) == ("get_batch", TRAIN, 31)
+    assert (first.first_line, first.last_line, first.called_at) == (31, 33, 58)
+    assert (first.share, first.line_share) == (pytest.approx(5 / 6), pytest.approx(0.5))
+    assert (second.function, second.line, second.share) == (None, 66, pytest.approx(1 / 6))
+
+
+def test_neighbouring_lines_of_the_loop_are_one_piece_of_code_others_are_not():
+    lines = [seen(n, (line, "<module>")) for n, line in ((10, 20), (30, 22), (5, 25), (8, 40))]
+    first, second = other(*lines, loop=["<module>"]).code
+    assert (first.function, first.line, first.first_line, first.last_line) == (None, 22, 20, 25)
+    assert (second.line, second.first_line, second.last_line) == (40, 40, 40)
+
+
+def test_a_function_that_does_most_of_anothers_work_stands_for_it():
+    deep = [(58, "train"), (31, "get_batch"), (12, "load")]
+    told = other(COMPUTING, seen(90, *deep), seen(10, *deep[:2]))
+    assert [one.function for one in told.code] == ["load"]
+    assert told.code[0].share == pytest.approx(1.0)
+    told = other(COMPUTING, seen(60, *deep), seen(40, *deep[:2]))
+    assert [one.function for one in told.code] == ["get_batch"]
+
+
+def test_what_a_function_does_to_make_samples_is_kept():
+    at = (58, "train"), (31, "get_batch")
+    told = other(
+        COMPUTING,
+        seen(60, *at, work=SampleWork.DECODING, calls="PIL.ImageFile.ImageFile.load"),
+        seen(20, *at, work=SampleWork.READING),
+        seen(20, *at),
+    )
+    assert told.code[0].works == pytest.approx({SampleWork.DECODING: 0.6, SampleWork.READING: 0.2})
+    assert told.code[0].calls == "PIL.ImageFile.ImageFile.load"
+
+
+def test_recursion_and_stacks_without_the_programs_code_do_not_confuse():
+    again = [(58, "train"), *[(9, "walk")] * 5]
+    told = other(COMPUTING, seen(10, *again), seen(5))
+    assert [one.function for one in told.code] == ["walk"]
+    assert other(seen(5)).code == []
+    assert other_time(None, ()) is None
+
+
+def test_torchs_own_work_around_phases_is_not_the_programs():
+    step = seen(30, (66, "train"), calls="torch.optim.optimizer.Optimizer.profile_hook_step")
+    told = other(COMPUTING, step, seen(10, (58, "train"), (31, "get_batch")), loop=["train"])
+    assert told.around == pytest.approx(0.75)
+    assert [(one.function, one.share) for one in told.code] == [("get_batch", pytest.approx(0.25))]
+
+
+def test_code_that_was_generated_is_part_of_what_calls_it():
+    made = seen(10, (58, "train"))
+    made.frames.append(["<eval_with_key>.3", 6, "forward"])
+    (one,) = other(COMPUTING, made, loop=["train"]).code
+    assert (one.function, one.line) == (None, 58)
+
+
+def test_what_calls_the_loop_is_not_taken_for_its_code():
+    told = other(seen(10, (80, "<module>"), (58, "train"), (31, "get_batch")), loop=["train"])
+    (one,) = told.code
+    assert (one.function, one.called_at) == ("get_batch", 58)

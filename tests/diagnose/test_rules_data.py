@@ -10,6 +10,7 @@ from rulings import findings_of
 
 from stepscope.diagnose.case import Case
 from stepscope.record.finding import Place
+from stepscope.record.frames import work_of_call, work_of_line
 
 RULES = (
     "data.loader_bound",
@@ -20,6 +21,7 @@ RULES = (
     "data.no_prefetch",
     "data.tiny_samples",
     "data.slow_storage",
+    "data.slow_decoding",
     "data.gpu_augmentation",
     "data.cpu_oversubscribed",
     "data.no_pinning",
@@ -345,6 +347,89 @@ def test_reading_is_known_by_its_source():
     assert str(one.fix) == "workers=3"
     assert "LMDB" in one.advice
     assert set(found(document, source={22: "y = x * 2"})) == {"data.loader_bound"}
+
+
+def photos(decoding=0.6, reading=0.02, batch=40.0, **changes):
+    """Images that are decoded in line 22, of a dataset that a core mostly works for."""
+    parts = (
+        part("decoding", "work", decoding, 1.2, line=22, work="decoding"),
+        part("reading", "work", reading, 0.04, line=21, work="reading"),
+        part("Resize", "transform", 0.98 - decoding - reading, 0.5, line=31, work="augmenting"),
+        part("default_collate", "collate", 0.02, 0.04),
+    )
+    return dataset(batch, *parts, **({"processor_share": 0.9} | changes))
+
+
+LAZY = {22: '        image = Image.open(self.paths[index]).convert("RGB")'}
+
+
+def test_decoding_is_not_called_reading():
+    result = found(waiting(40.0, pipeline=[photos()]), source=LAZY)
+    assert set(result) == {"data.slow_decoding"}
+    one = result["data.slow_decoding"]
+    assert one.title == "Decoding takes 60% of the time to make a batch"
+    assert one.where[0] == Place(PROGRAM, 22)
+    assert "Decode once" in one.advice
+    assert "faster disk gains nothing" in one.advice
+    assert str(one.fix) == "workers=3"
+    evidence = {e.what: e.value for e in one.evidence}
+    assert evidence["decoding a sample"] == pytest.approx(0.75)
+
+
+def test_a_decoder_that_mostly_waits_waits_for_storage():
+    result = found(waiting(40.0, pipeline=[photos(processor_share=0.1)]))
+    assert set(result) == {"data.slow_storage"}
+    assert "/dev/shm" in result["data.slow_storage"].advice
+    busy = {"host": {"other_cpu_percent": 800.0}}
+    assert set(found(waiting(40.0, pipeline=[photos(processor_share=0.1)], **busy))) == {
+        "data.slow_decoding"
+    }
+
+
+def test_too_few_workers_are_blamed_before_decoding_but_not_before_reading():
+    few = {"workers": 1, "batch": 80.0}
+    made = photos(batch=80.0)
+    assert "data.too_few_workers" in found(waiting(40.0, **few, pipeline=[made]))
+    made = photos(decoding=0.1, reading=0.6, batch=80.0)
+    assert "data.slow_storage" in found(waiting(40.0, **few, pipeline=[made]))
+
+
+@pytest.mark.parametrize(
+    ("line", "work"),
+    [
+        ("x = np.load(path)", "reading"),
+        ("with open(path, 'rb') as file:", "reading"),
+        ("image = Image.open(path)", None),  # the header only
+        ("image = Image.open(path).convert('RGB')", "decoding"),
+        ("image.load()", "decoding"),
+        ("image = cv2.imread(path)", "decoding"),
+        ("record = pickle.loads(transaction.get(key))", "decoding"),
+        ("x = x * 2", None),
+    ],
+)
+def test_what_a_line_does_is_known_by_its_source(line, work):
+    assert work_of_line(line) == work
+
+
+@pytest.mark.parametrize(
+    ("module", "function", "work"),
+    [
+        ("PIL.ImageFile", "ImageFile.load", "decoding"),
+        ("PIL.WebPImagePlugin", "WebPImageFile.load", "decoding"),
+        ("PIL.Image", "open", "reading"),
+        ("PIL.Image", "Image.resize", "augmenting"),
+        ("torchvision.io.image", "decode_jpeg", "decoding"),
+        ("torchvision.io.image", "read_file", "reading"),
+        ("torchvision.transforms.v2._geometry", "Resize.transform", "augmenting"),
+        ("numpy.lib._npyio_impl", "load", "reading"),
+        ("pathlib", "Path.read_bytes", "reading"),
+        ("albumentations.core.composition", "Compose.__call__", "augmenting"),
+        ("PIL.Image", "Image.load", None),  # of what is decoded already
+        ("torch.utils.data.dataloader", "DataLoader.__iter__", None),
+    ],
+)
+def test_what_a_librarys_function_does_is_known_by_its_name(module, function, work):
+    assert work_of_call(module, function) == work
 
 
 def test_augmentation_for_the_gpu_only_where_workers_cannot_hide_it():

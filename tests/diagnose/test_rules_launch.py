@@ -4,15 +4,17 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from cases import Document, case, idle_for_host, show, trace
+from cases import Document, case, idle_for_host, show, sync, trace
 from rulings import findings_of, of_recording, only
 
+from stepscope.record.finding import ChangeKind
 from stepscope.record.row_log import STEP_PHASES
 
 LAUNCH = (
     "launch.launch_bound",
     "launch.python_loops",
     "launch.python_heavy_forward",
+    "launch.other_code",
     "launch.unfused_optimizer",
     "launch.recompiles",
     "launch.graph_breaks",
@@ -283,3 +285,108 @@ def test_the_same_recording_gives_the_same_findings():
     one = of_recording("gpt_b4x1024_bf16_h200")
     found = [findings_of(name, one) for name in LAUNCH]
     assert found == [findings_of(name, one) for name in LAUNCH]
+
+
+OTHER = {"data_wait": 0.0, "forward": 4.0, "backward": 3.0, "optimizer": 0.5, "other": 12.5}
+
+
+def code(function="get_batch", share=0.96, line=31, **changes):
+    """Code in no phase, as sampled."""
+    return {
+        "function": function, "file": "/home/me/train.py", "line": line, "first_line": 30,
+        "last_line": 35, "line_share": share / 2, "share": share, "called_at": 58, "calls": "",
+        "works": {},
+    } | changes  # fmt: skip
+
+
+def in_no_phase(*codes, around=0.0, **changes):
+    """A run on the CPU whose steps of 20 ms are 62.5% other, with what was sampled of them."""
+    told = {"steps": 8, "samples": 300, "share": 0.6, "around": around, "code": list(codes)}
+    usual = {
+        "phases_ms": OTHER,
+        "phases_host_ms": OTHER | {"wait": 0.0},
+        "loaders": [],
+        "other_time": told if codes else None,
+    }
+    return case("cpu", show("cpu", **(usual | changes)))
+
+
+def test_code_in_no_phase_is_named_with_its_line():
+    finding = only("launch.other_code", in_no_phase(code(), code(None, 0.04, 66)))
+    assert finding.title == "60% of the step is get_batch()"
+    assert "called at line 58" in finding.why
+    assert "line 31" in finding.why
+    assert finding.share == pytest.approx(0.6)
+    assert [(place.file, place.line) for place in finding.where] == [("/home/me/train.py", 31)]
+    assert "DataLoader with workers" in finding.advice
+    assert finding.predicted is None
+
+
+def test_lines_of_the_loop_have_no_function_and_vectorising_is_advised():
+    alone = code(None, first_line=12, last_line=15, line=14, called_at=None)
+    finding = only("launch.other_code", in_no_phase(alone))
+    assert finding.title == "60% of the step is train.py:12–15"
+    assert "Vectorise" in finding.advice
+    assert "DataLoader" not in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("work", "advised"),
+    [("reading", "local disk"), ("decoding", "decode once"), ("augmenting", "whole batches")],
+)
+def test_advice_fits_what_the_code_does(work, advised):
+    finding = only("launch.other_code", in_no_phase(code("next_item", works={work: 0.7})))
+    assert advised in finding.advice
+    assert "DataLoader" in finding.advice
+
+
+def test_scattered_code_is_told_as_a_whole_with_its_largest_places():
+    some = [code(f"part_{n}", 0.25, 10 * n) for n in range(1, 5)]
+    finding = only("launch.other_code", in_no_phase(*some))
+    assert finding.title == "62% of the step is code in no phase"
+    assert [place.line for place in finding.where] == [10, 20, 30, 40]
+    assert finding.share == pytest.approx(0.625)
+
+
+def test_code_in_no_phase_that_was_not_sampled_is_said_with_what_would_tell():
+    one = in_no_phase()
+    finding = only("launch.other_code", one)
+    assert "run --python" in finding.advice
+    assert "not sampled" in finding.why
+    assert finding.kind is ChangeKind.NONE
+    sampled = [
+        {"file": f, "line": n, "function": "f", "own_s": 1.0, "cumulative_s": 1.0}
+        for f, n in (("/usr/lib/python3.11/random.py", 5), ("/home/me/train.py", 31))
+    ]
+    hot = {"sampled_s": 2.0, "waiting_s": 0.0, "observer_share": 0.0, "functions": [],
+           "lines": sampled, "threads": []}  # fmt: skip
+    (place,) = only("launch.other_code", in_no_phase(host_code=hot)).where
+    assert place.line == 31
+
+
+def test_torchs_own_work_around_the_phases_is_not_blamed_on_the_program():
+    finding = only("launch.other_code", in_no_phase(code(share=0.1), around=0.9))
+    assert "torch's own work" in finding.why
+    assert finding.kind is ChangeKind.NONE
+    assert finding.where == ()
+
+
+def test_a_fifth_of_the_step_may_be_in_no_phase():
+    small = OTHER | {"other": 3.9, "forward": 12.6}
+    assert findings_of("launch.other_code", in_no_phase(code(), phases_ms=small)) == []
+
+
+def test_waits_at_known_lines_are_no_code_in_no_phase():
+    host = OTHER | {"other": 1.0, "wait": 11.5}
+    waits = [sync("item", 11.5 * 200)]
+    known = in_no_phase(code(), phases_host_ms=host, syncs=waits)
+    assert findings_of("launch.other_code", known) == []
+    unknown = in_no_phase(code(), phases_host_ms=host, syncs=[])
+    assert only("launch.other_code", unknown).share > 0.5
+
+
+def test_what_names_nothing_comes_last_but_the_screen_does_not_say_that_nothing_was_found():
+    from stepscope.diagnose.findings import diagnose
+
+    found = diagnose(in_no_phase()).findings
+    assert [one.id for one in found][-1] == "launch.other_code"

@@ -76,6 +76,16 @@ def test_a_slow_import_of_something_else_is():
     assert one.share == pytest.approx(10 / 33.95)
 
 
+def test_a_setup_of_no_time_is_not_blamed_beside_a_slow_import():
+    account = {"setup": 0.026, "imports": 12.0, "training": 20.0}
+    slow = {"imports": {"module": "tensorflow", "seconds": 9.0}}
+    one = found(show(account_s=account, account_places=slow))["run.startup_share"]
+    assert "importing tensorflow" in one.why
+    assert "setup" not in one.why
+    assert "Preprocess" not in one.advice
+    assert "only where it is used" in one.advice
+
+
 def test_compiling_for_a_short_training():
     counted = {"graphs": 2, "graph_breaks": 0, "recompiles": 0}
     one = found(show(account_s={"compile": 30.0}, compile=counted))["run.compile_share"]

@@ -11,7 +11,7 @@ import termios
 import pyte
 import pytest
 
-from stepscope.launch.status_row import StatusRow
+from stepscope.launch.live_line import StatusRow
 
 COLUMNS, ROWS = 60, 12
 OUR = "stepscope  step 412"

@@ -9,6 +9,7 @@ import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -311,6 +312,106 @@ def test_nested_transforms_count_once(clock, tmp_path, monkeypatch):
     source = only(tmp_path)
     assert named(source, "Sleeper").share == pytest.approx(2 / 3)
     assert named(source, "Outer").share == pytest.approx(1 / 3)
+
+
+LIBRARY = """
+import time
+
+def open(path):
+    time.sleep(0.001)
+    return JpegImageFile()
+
+class Image:
+    def convert(self, mode):
+        self.load()
+        return self
+
+    def resize(self, size):
+        self.load()
+        time.sleep(0.006)
+        return self
+
+class ImageFile(Image):
+    decoded = False
+
+    def load(self):
+        if not self.decoded:
+            time.sleep(0.003)
+            read_blocks(self)
+        self.decoded = True
+
+class JpegImageFile(ImageFile):
+    pass
+
+def read_blocks(image):
+    time.sleep(0.001)
+"""
+
+
+def like_pillow():
+    """Modules laid out as Pillow's are: opening reads the header, loading decodes."""
+    image, image_file = ModuleType("PIL.Image"), ModuleType("PIL.ImageFile")
+    for module in (image_file, image):
+        path = f"/venv/site-packages/{module.__name__.replace('.', '/')}.py"
+        exec(compile(LIBRARY, path, "exec"), vars(module))
+    image.JpegImageFile = image_file.ImageFile
+    return image
+
+
+class Resized:
+    def __call__(self, image):
+        return image.resize((8, 8))
+
+
+class Photos(Dataset):
+    def __init__(self, library, lazy):
+        self.library, self.lazy = library, lazy
+        self.transform = Chain([Resized()])  # resized
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, i):
+        image = self.library.open(i)  # header
+        if not self.lazy:
+            image = image.convert("RGB")  # decoded
+        self.transform(image)
+        return torch.tensor(i)
+
+
+def shares_of(source: PipelineSource) -> dict[tuple[str | None, int | None], float]:
+    """Of libraries' work, by kind and line."""
+    return {(one.work, one.line): one.share for one in source.parts if one.what == "work"}
+
+
+def test_opening_an_image_is_reading_and_loading_it_decoding(clock, tmp_path):
+    drain(Photos(like_pillow(), lazy=False), batch_size=3)
+    source = only(tmp_path)
+    shares = shares_of(source)
+    assert {("reading", line_of("header")), ("decoding", line_of("decoded"))} <= set(shares)
+    assert not {("decoding", line_of("header")), ("reading", line_of("decoded"))} & set(shares)
+    assert named(source, "Resized").work == "augmenting"
+    assert sum(part.share for part in source.parts) == pytest.approx(1)
+
+
+def test_decoding_put_off_to_a_transform_is_not_the_transforms_own(clock, tmp_path):
+    drain(Photos(like_pillow(), lazy=True), batch_size=3)
+    source = only(tmp_path)
+    shares = shares_of(source)
+    assert shares["decoding", line_of("resized")] > 0
+    assert ("decoding", line_of("decoded")) not in shares
+    assert named(source, "Resized").share > 0
+    assert sum(part.share for part in source.parts) == pytest.approx(1)
+
+
+def test_pillow_itself_is_laid_out_so(clock, tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    path = tmp_path / "photo.jpg"
+    image.effect_noise((512, 512), 90).convert("RGB").save(path)
+    library = SimpleNamespace(open=lambda i: image.open(path))
+    drain(Photos(library, lazy=False), batch_size=3)
+    works = {work for work, _ in shares_of(only(tmp_path))}
+    assert works == {"reading", "decoding"}
 
 
 def test_transform_of_unknown_construction_is_placed_where_it_is_called(clock, tmp_path):

@@ -152,6 +152,7 @@ class Observed:
         self.observer = Observer(ProbeOptions(str(folder), START, **asked))
         self.watch = ImportWatch(START)
         self.observer.install(self.watch)
+        self.observer.core.sampler.done = True  # a thread knows nothing of this clock
         self.program = TimedProgram(clock, epoch)
 
     @property

@@ -19,7 +19,10 @@ _CONFIDENCES = list(Confidence)
 
 
 def gain_share(finding: Finding) -> float:
-    """The share of the step (of the run, for scope "run") that removing it would save."""
+    """The share of the step (of the run, for scope "run") that removing it would save; 0 where it
+    only says what to look at next."""
+    if finding.kind is ChangeKind.NONE:
+        return 0.0
     if finding.predicted is not None:
         return max(0.0, 1 - 1 / finding.predicted.speedup)
     return _UNPREDICTED * finding.share

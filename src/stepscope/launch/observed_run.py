@@ -17,9 +17,8 @@ from typing import IO, TYPE_CHECKING
 from stepscope.launch.bootstrap import check_fixes
 from stepscope.launch.child import Outcome, run_child, watch_child
 from stepscope.launch.fork_server import ForkServer
-from stepscope.launch.live_line import LiveLine
+from stepscope.launch.live_line import LiveLine, StatusRow
 from stepscope.launch.program import Program, child_environment, find_device_switch
-from stepscope.launch.status_row import StatusRow
 from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.privacy import kept_environment, masked_arguments
 from stepscope.record.probe_options import ProbeOptions
@@ -282,7 +281,7 @@ class InProcessRun:
 
             self._observer.core.on_step.append(enough)
         watch.install()
-        watch_forks(self._observer.forked)
+        watch_forks(self._observer.forked, self._observer.about_to_fork)
         self._sampler.start()
 
     def end(self, error: BaseException | None) -> None:

@@ -28,13 +28,16 @@ def _allow_ptrace_by_parent() -> None:
         return
 
 
-def watch_forks(forked: Callable[[], None]) -> None:
-    """Call `forked` in every forked child, and leave what was garbage in the parent alone there.
-    Collecting it would free CUDA memory, which ends a process that CUDA was not started in. Other
-    libraries' handlers may run before ours, so collections are held from before the fork."""
+def watch_forks(forked: Callable[[], None], about_to: Callable[[], None] | None = None) -> None:
+    """Call `about_to` before every fork and `forked` in the child, and leave what was garbage in
+    the parent alone there. Collecting it would free CUDA memory, which ends a process that CUDA was
+    not started in. Other libraries' handlers may run before ours, so collections are held from
+    before the fork."""
     held: list[bool] = []  # one for each thread that forks just now
 
     def hold() -> None:
+        if about_to is not None:
+            about_to()
         held.append(gc.isenabled())
         gc.disable()
 
@@ -110,7 +113,7 @@ def _begin(
             from stepscope.record.facts import EnvironFact
 
             observer.core.facts.write(EnvironFact(changed_before_torch=changed))
-        watch_forks(observer.forked)
+        watch_forks(observer.forked, observer.about_to_fork)
         atexit.register(_keep_interrupted)  # runs last
         atexit.register(_end, observer)
     except Exception as problem:

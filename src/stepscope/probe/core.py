@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 from weakref import ref
 
 from stepscope.probe.device_clock import DeviceClock
+from stepscope.probe.host_sampler import HostSampler
 from stepscope.probe.row_log import BACKWARD, MARKED, OPTIMIZER, STEPPED, RowLog
 from stepscope.probe.sites import SiteKey, Sites, WaitSite
-from stepscope.probe.step_rule import NEVER, Evaluations, StepRule
+from stepscope.probe.step_rule import FIRST_STEPS, NEVER, Evaluations, StepRule
 from stepscope.probe.unseen import unseen_by_program
 from stepscope.probe.window import Window
 from stepscope.record.facts import OptimizerMadeFact, ProblemFact, SiteKind
@@ -65,6 +66,9 @@ class Core:
         self.device = DeviceClock(self.log)
         self.window = Window(options, self.log, self.facts)
         self.device.watched = self.window.is_program_profiled
+        keeps_budget = options.overhead is not None and not options.nvtx
+        self.sampler = HostSampler(self.log, self.facts, enabled=keeps_budget)
+        self.window.before_start = self.sampler.stop
         self.rule = StepRule()
         self.clocks: Any = None
         """What turns the phase clocks off and on; None: they are on in every step."""
@@ -302,6 +306,8 @@ class Core:
         if clocked:
             self.find_lines = count < _LOOK_FIRST or count % _LOOK_EVERY == 0
         try:
+            if clocked and not self.sampler.done:
+                self._sample_host(count)
             if self._recording and clocked:
                 self.window.step_ended(count, monotonic_ns(), self.device.capturing)
                 self._recording = not self.window.done
@@ -318,11 +324,18 @@ class Core:
             self._stop()
         self._wake = min(self._due, self.options.steps or NEVER, self._look_at(count))
 
+    def _sample_host(self, count: int) -> None:
+        """Have the code that phases do not tell sampled, in steps that nothing else disturbs."""
+        sampled = self.sampler.active
+        self.sampler.step_ended(count, self.window.quiet and not self.evaluations.seen)
+        if self.sampler.active and not sampled and self.clocks is not None and count > FIRST_STEPS:
+            self.clocks.occasion()
+
     def _look_at(self, count: int) -> int:
         """The next step in which more is to be seen than its end."""
         if self.log.unclocked:
             return NEVER
-        if self._recording or self.find_lines or self.clocks is not None:
+        if self._recording or self.find_lines or self.clocks is not None or self.sampler.active:
             return count + 1
         return count - count % _LOOK_EVERY + _LOOK_EVERY
 

@@ -219,6 +219,7 @@ class Observer:
         core = self.core
         if not self._profiled:
             core.facts.write(ProblemFact(kind=ProblemKind.PROFILED_ITSELF))
+            core.sampler.stop()
             if core.window.open:
                 core.window.give_way(PYTHON_PROFILER)
             if core.clocks is not None:
@@ -259,6 +260,10 @@ class Observer:
         if self._history is not None:
             self._history.reduce()
 
+    def about_to_fork(self) -> None:
+        """A thread of ours would be lost in the child, and Python warn of it."""
+        self.core.sampler.stop()
+
     def forked(self) -> None:
         """In a forked child every point is inert."""
         global current
@@ -269,6 +274,7 @@ class Observer:
         self.core.fixing = False
         self.seams.inert = True
         current = None
+        self.core.sampler.forked()
         self.core.window.forked()
 
     def end(self, error: BaseException | None = None) -> None:
@@ -282,6 +288,7 @@ class Observer:
             self._watch.remove()
         core.log.observing = True
         for action in (
+            core.sampler.finish,
             lambda: None if core.log.off else self._conclude(error),
             *core.on_end,
             core.window.drop,

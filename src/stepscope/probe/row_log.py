@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import get_ident
 from time import monotonic_ns
-from typing import Any
+from typing import Any, NamedTuple
 
 from stepscope.record.row_log import (
     CLOCKED_COLUMNS,
@@ -42,6 +42,7 @@ OTHER, DATA_WAIT, H2D, FORWARD, BACKWARD, OPTIMIZER, WAIT, SAVE, EPOCH_START, CO
     int(phase) for phase in Phase
 )
 _COMPUTING = frozenset((FORWARD, BACKWARD, OPTIMIZER))
+_BETWEEN = frozenset((RowKind.SAVE, RowKind.EPOCH, RowKind.WINDOW, RowKind.END))
 
 LEAVE = -1  # event: the innermost phase ends
 LEAVE_TAIL = -2
@@ -60,6 +61,36 @@ STEPPED = SAMPLES + 3
 """Event: optimizer 0 has stepped, and ended a row. The codes after it are of the others."""
 
 
+class LogState(NamedTuple):
+    """What of the log tells the phase under way, as it was at one moment."""
+
+    events: list[Any]
+    open_phases: list[int]
+    current: int
+    base: int
+
+    def phase(self) -> int:
+        """That phase. What follows a forward that recorded gradients counts as forward, as it does
+        if backward comes next."""
+        events, stack, current, base = self
+        for code in events[: len(events) & ~1 : 2]:
+            if code >= SAMPLES or code == _ROW:
+                continue
+            if current == _TAIL and code != WAIT:
+                current = base
+            if code >= 0:
+                stack.append(current)
+                current = code
+                continue
+            depth = len(stack) - 1 if code > _LEAVE_TO else _LEAVE_TO - code
+            if 0 <= depth < len(stack) and (code != LEAVE_TAIL or current == FORWARD):
+                current = stack[depth]
+                del stack[depth:]
+            if code == LEAVE_TAIL and current != _TAIL:
+                base, current = current, _TAIL
+        return FORWARD if current == _TAIL else current
+
+
 class RowLog:
     """Exclusive phase times of one thread, written as rows. `events` alternates codes (a phase
     begins, LEAVE, LEAVE_TAIL) and their times. Whoever appends to it directly has checked `off` and
@@ -76,9 +107,9 @@ class RowLog:
         self._ended: list[tuple[int, int, int, tuple[int, ...], float]] = []
         self._written = 0
         self._written_ns = 0
-        self._stack: list[int] = []
-        self._current = OTHER
-        self._base = OTHER  # what the tail of a forward returns to
+        self.open_phases: list[int] = []
+        self.current = OTHER
+        self.base = OTHER  # what the tail of a forward returns to
         self._lead = -1
         self._claimed = False
         self.events: list[Any] = []
@@ -102,6 +133,8 @@ class RowLog:
         """Whether the observer itself is at work: its own waits are not the program's."""
         self.rows = 0
         self.flags = 0
+        self.other_ns = self.seen_ns = 0
+        """Of rows that were clocked: in no phase, and in all; checkpoints and the like left out."""
         self.samples = 0
         self.batches = 0
         self.inputs = 0
@@ -139,8 +172,8 @@ class RowLog:
         self.fold()
         self._claimed = True
         self.thread = get_ident()
-        self._stack.clear()
-        self._current = OTHER
+        self.open_phases.clear()
+        self.current = OTHER
         return True
 
     def _computed(self) -> bool:
@@ -150,7 +183,7 @@ class RowLog:
     @property
     def depth(self) -> int:
         self.fold()
-        return len(self._stack)
+        return len(self.open_phases)
 
     def fold(self) -> None:
         """Turn the events so far into times per phase, and write the rows that ended."""
@@ -162,7 +195,7 @@ class RowLog:
             self.fail(problem)
 
     def _fold(self) -> None:
-        acc, stack, current, last = self._acc, self._stack, self._current, self._last
+        acc, stack, current, last = self._acc, self.open_phases, self.current, self._last
         whole = len(self.events) & ~1  # its thread may be about to add the time of a last code
         pairs = iter(self.events[:whole])
         for code, now in zip(pairs, pairs, strict=True):
@@ -173,10 +206,10 @@ class RowLog:
             last = now
             if acc[_TAIL] and code != WAIT and (current == _TAIL or code == _ROW):
                 own = code in (FORWARD, BACKWARD)
-                acc[FORWARD if own else self._base] += acc[_TAIL]
+                acc[FORWARD if own else self.base] += acc[_TAIL]
                 acc[_TAIL] = 0
             if current == _TAIL and code != WAIT:
-                current = self._base
+                current = self.base
             if code >= MARKED:
                 self._end_unclocked(code, now)
             elif code >= 0:
@@ -194,9 +227,9 @@ class RowLog:
                     current = stack[depth]
                     del stack[depth:]
                 if code == LEAVE_TAIL and current != _TAIL:
-                    self._base = current
+                    self.base = current
                     current = _TAIL
-        self._current, self._last = current, last
+        self.current, self._last = current, last
         self.folded += whole
         del self.events[:whole]
         self._ended.clear()
@@ -280,6 +313,9 @@ class RowLog:
         if flags & FLAG_UNCLOCKED:
             for column in _UNCLOCKED:
                 cells[at + column] = _NAN
+        elif kind not in _BETWEEN:
+            self.other_ns += self._acc[OTHER]
+            self.seen_ns += sum(self._acc)
         cells[at] = now  # last: a row with an end is whole
         self._acc[:] = _ZEROS
         self._written = index + 1

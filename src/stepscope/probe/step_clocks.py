@@ -224,6 +224,7 @@ class StepClocks:
         core = self._core
         return (
             core.steps_are_plain
+            and not core.sampler.active
             and core.window.is_far(step, _AFTER_WINDOW)
             and not core.roots.searching
             and not core.roots.suspended

@@ -115,7 +115,8 @@ class Evaluations:
         """Whether one was not foretold, and steps without one are the rule."""
         self.common = False
         """Whether most steps have one, or what foretells it: then they are a part of the step."""
-        self._seen = False  # in this step
+        self.seen = False
+        """Whether a model was evaluated in this step."""
         self._surprises = self._steps = 0
         self._loader: int | None = None  # the latest of which an iterator was made
         self._feeding: set[int] = set()
@@ -133,7 +134,7 @@ class Evaluations:
         """A root model has returned without recording gradients."""
         if self._loader is not None:
             self._evaluating.add(self._loader)
-        self._seen = True
+        self.seen = True
         if not self.announced:
             self._surprises += 1
 
@@ -142,7 +143,7 @@ class Evaluations:
         if self._loader is not None:
             self._feeding.add(self._loader)
         if step <= FIRST_STEPS:
-            self._steps += self._seen or self.announced
+            self._steps += self.seen or self.announced
             self.common = self._steps > step / 2
         self.unannounced = self._surprises > 0 and not self.common
-        self._seen = self.announced = False
+        self.seen = self.announced = False

@@ -116,6 +116,7 @@ class Window:
         self._turn = Condition()  # held while the recorder is started or stopped
         self._giving_way = False
         self._lost = False  # whether a recorder was left on in the main thread
+        self.before_start: Callable[[], None] = lambda: None
         self.guard_stacks: Callable[[], Patches] | None = None
         """Has profile functions of the program's give notice while stacks are recorded."""
         self._stacks_guard: Patches | None = None
@@ -125,6 +126,11 @@ class Window:
     @property
     def open(self) -> bool:
         return self._profiler is not None
+
+    @property
+    def quiet(self) -> bool:
+        """Whether steps are as they would be without it: it is not open, nor was it just now."""
+        return self._profiler is None and not self._cooling
 
     @property
     def done(self) -> bool:
@@ -195,6 +201,7 @@ class Window:
         if is_profiled():
             self._give_up(OWN_PROFILER)
             return
+        self.before_start()
         name, steps, flags = self._plans[0]
         stacks = bool(flags & FLAG_STACKS)
         if stacks and own_function_modes():

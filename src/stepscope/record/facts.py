@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, TypeVar
 
 from stepscope.record.fields import Record
-from stepscope.record.kinds import EndPart, HostWait
+from stepscope.record.kinds import EndPart, HostWait, SampleWork
 from stepscope.record.problems import Problem
 
 
@@ -55,6 +55,8 @@ class SlotKind(StrEnum):
     COLLATE = "collate"
     TRANSFORM = "transform"
     LINE = "line"
+    WORK = "work"
+    """A known kind of work by a library in a line or a transform; as lines, of traced fetches."""
     TRACED_FETCH = "traced_fetch"
     TRACED_REST = "traced_rest"
     TRACED_COLLATE = "traced_collate"
@@ -271,6 +273,33 @@ class WindowFact(Fact):
     last: int
 
 
+class HostStack(Record):
+    """A stack that was seen in some samples of the observed thread, and the time they stand for."""
+
+    phase: str
+    """The row log's phase, in lower case."""
+    frames: list[list[Any]]
+    """The program's lines, outermost first: file, line and function of each."""
+    calls: str = ""
+    """The library function that the innermost one calls, "" if none; that of a known kind of work
+    where there is one."""
+    work: SampleWork | None = None
+    """What that does to make a sample."""
+    ns: int
+
+
+class HostSamplesFact(Fact):
+    """What the observed thread did in a few steps, sampled because phases did not tell."""
+
+    fact = "host_samples"
+    first: int
+    last: int
+    """Steps; others may lie between."""
+    steps: int
+    samples: int
+    stacks: list[HostStack]
+
+
 class MemoryFact(Fact):
     """Peaks so far; the last one written holds. CUDA fields are absent without CUDA."""
 
@@ -308,6 +337,7 @@ class ClockFact(Fact):
     place: PlaceKind | None = None
     part: str | None = None
     order: int | None = None
+    work: SampleWork | None = None
     loader: str
     loader_file: str | None
     loader_line: int | None

@@ -1,11 +1,16 @@
-"""Whose code a stack frame is: the program's, a library's, Python's or the observer's own.
+"""Whose code a stack frame is: the program's, a library's, Python's or the observer's own; and what
+code does to make a sample.
 
-Decided by path alone, so that it works for stacks recorded on another machine.
+Whose it is is decided by path alone, so that it works for stacks recorded on another machine. What
+it does is told by a known library's function, else by the text of the program's line: functions
+written in C have no frame.
 """
 
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
+
+from stepscope.record.kinds import SampleWork
 
 _OBSERVER = re.compile(
     r"[/\\]stepscope[/\\](?:__init__\.py|__main__\.py|(?:api|magic|quick)\.py|"
@@ -71,6 +76,97 @@ def find_owner(frames: Iterable[Frame]) -> Owner:
     return Owner("", 0, "", detail)
 
 
+def module_name(file: str) -> str:
+    """The dotted name of an installed module, by its file; else that file's own."""
+    parts = re.split(r"[/\\]", re.sub(r"(?:[/\\]__init__)?\.py$", "", file))
+    for at in range(len(parts) - 1, 0, -1):
+        if re.fullmatch(r"(?:site|dist)-packages|python3\.\d+", parts[at - 1]):
+            return ".".join(parts[at:])
+    return parts[-1]
+
+
 def _module(file: str) -> str:
     parts = re.split(r"[/\\]", file.removesuffix(".py"))
     return parts[-2] if parts[-1] == "__init__" else parts[-1]
+
+
+# Compiled at first use: this is imported into the user's program.
+_CALLS = (
+    # PIL's open() reads the header only; load() decodes, called or not by name.
+    (r"PIL\.\w+:([\w.]*ImageFile\.load|ImageFile\.load)$", SampleWork.DECODING),
+    (r"PIL\.Image:open$", SampleWork.READING),
+    (
+        (
+            r"PIL\.Image:Image\.(resize|thumbnail|rotate|crop|transform|transpose|filter|reduce)$|"
+            r"PIL\.(ImageOps|ImageEnhance|ImageFilter|ImageChops):"
+        ),
+        SampleWork.AUGMENTING,
+    ),
+    (r"torchvision\.io\.\w+:read_file$", SampleWork.READING),
+    (
+        (
+            r"torchvision\.io\.\w+:(decode_\w+|read_image|read_video)|torchcodec\.|decord\.|av\.|"
+            r"torchaudio[\w.]*:load\w*$|(soundfile|librosa|tifffile|imageio|skimage\.io)[\w.]*:|"
+            r"matplotlib\.image:imread$|simplejpeg:|turbojpeg:|nibabel[\w.]*:|pydicom[\w.]*:|"
+            r"(gzip|bz2|lzma|zlib):|_compression:|(json|json\.decoder|pickle|csv):"
+        ),
+        SampleWork.DECODING,
+    ),
+    (
+        (
+            r"numpy\.lib[\w.]*:(load|fromfile|genfromtxt|loadtxt|NpzFile\.__getitem__)$|"
+            r"numpy\.memmap:|numpy[\w.]*memmap:|pathlib:Path\.(read_|open)|h5py\.|zarr\.|lmdb|"
+            r"fsspec\.|s3fs|boto|urllib|requests|http\.client|socket:|tarfile:|zipfile:"
+        ),
+        SampleWork.READING,
+    ),
+    (
+        (
+            r"(torchvision\.transforms|torchaudio\.(transforms|functional)|albumentations|kornia|"
+            r"imgaug|monai\.transforms|audiomentations|skimage\.transform|scipy\.ndimage)[\w.]*:|"
+            r"torch\.nn\.functional:(interpolate|pad|grid_sample)"
+        ),
+        SampleWork.AUGMENTING,
+    ),
+)
+
+
+def work_of_call(module: str, function: str) -> SampleWork | None:
+    """What a library's function does, by its module and qualified name; None: not known."""
+    name = f"{module}:{function}"
+    return next((work for pattern, work in _CALLS if re.match(pattern, name)), None)
+
+
+_LINES = (
+    (
+        (
+            r"imread\(|imdecode\(|read_image\(|decode\w*\(|\bloads\(|Image\.open\(.*\)\.|"
+            r"\.load\(\)|decompress\(|VideoReader\("
+        ),
+        SampleWork.DECODING,
+    ),
+    (
+        (
+            r"(?<!Image\.)\bopen\(|\bsleep\(|\b\w*load\w*\(|\bread\w*\(|\.read\w*\(|urlopen|h5py|"
+            r"requests\.|zarr|lmdb|sqlite|mmap|fromfile\(|from_file|File\(|boto|fsspec|download"
+        ),
+        SampleWork.READING,
+    ),
+)
+
+
+def work_of_line(text: str) -> SampleWork | None:
+    """What a line of the program seems to do; None: nothing of this. Both reading and decoding is
+    decoding: bytes from a cached file come at once."""
+    return next((work for pattern, work in _LINES if re.search(pattern, text)), None)
+
+
+_NAMES = (
+    (r"(?i)decode|jpe?g|imdecode", SampleWork.DECODING),
+    (r"(?i)^(load|read|open|fetch)(?!.*tensor)", SampleWork.READING),
+)
+
+
+def work_of_transform(name: str) -> SampleWork:
+    """What a transform does, by the name of its class."""
+    return next((w for pattern, w in _NAMES if re.search(pattern, name)), SampleWork.AUGMENTING)

@@ -77,3 +77,14 @@ class EndPart(StrEnum):
     OPTIMIZER = "optimizer state"
     FILES = "saved files"
     OUTPUT = "output"
+
+
+class SampleWork(StrEnum):
+    """What code does to make a sample."""
+
+    READING = "reading"
+    """Bytes come from a file, a database or the network."""
+    DECODING = "decoding"
+    """Compressed or serialized bytes become pixels, audio samples or objects."""
+    AUGMENTING = "augmenting"
+    """Arrays, images or tensors become others."""

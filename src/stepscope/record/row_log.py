@@ -51,6 +51,10 @@ waits for data, checkpoints, starts of epochs, compilation and recording; the re
 FLAG_OCCASION: Final = 8
 """Flag: the clocks were on for a reason (the first steps, an evaluation, after being off), not by
 chance: the row does not stand for those that were not clocked."""
+FLAG_SAMPLED: Final = 16
+"""Flag: a helper thread sampled the host's code during the row."""
+UNEXPLAINED: Final = 0.2
+"""Of the step: code in no phase that takes more is sampled, and named."""
 
 ROW_COLUMNS: Final = (
     "end_ns",

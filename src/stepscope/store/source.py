@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from stepscope.record.errors import BrokenRun
-from stepscope.record.facts import ClockFact, Facts, SiteFact
+from stepscope.record.facts import ClockFact, Facts, HostSamplesFact, SiteFact
 from stepscope.record.frames import is_program
 from stepscope.store.json_file import read_json, write_json
 from stepscope.store.json_lines import read_facts
@@ -55,13 +55,15 @@ def read_sources(folder: Path) -> SourceLines:
 
 
 def _places(facts: Facts) -> dict[str, set[int]]:
-    """Every program line named by sites and the data pipeline."""
+    """Every program line named by sites, samples and the data pipeline."""
     found: defaultdict[str, set[int]] = defaultdict(set)
     clocks = facts.all(ClockFact)
+    stacks = [stack for fact in facts.all(HostSamplesFact) for stack in fact.stacks]
     for file, line in (
         *((site.file, site.line) for site in facts.all(SiteFact)),
         *((clock.file, clock.line) for clock in clocks),
         *((clock.loader_file, clock.loader_line) for clock in clocks),
+        *((file, line) for stack in stacks for file, line, _ in stack.frames),
     ):
         if file is not None and line is not None and is_program(file):
             found[file].add(line)

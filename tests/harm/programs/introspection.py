@@ -292,3 +292,46 @@ print([name for name in ("pdb", "cProfile", "unittest", "pytest") if name in sys
 train()
 print(len(sys.path_hooks), sys.gettrace(), sys.getprofile(), sys.displayhook is sys.__displayhook__)
 print(sys.excepthook is sys.__excepthook__, sys.getswitchinterval())
+
+# %% slow_batches quick steps=40
+import gc
+import warnings
+
+warnings.simplefilter("error")
+ended = []
+
+class Held:
+    def __del__(self):
+        ended.append(threading.get_ident() == threading.main_thread().ident)
+
+def get_batch():
+    held = Held()
+    rows = [[(place * 31 + row) % 97 for place in range(40)] for row in range(60)]
+    return held and len(rows)
+
+for number in range(40):
+    print(get_batch(), step(), threading.active_count(), gc.isenabled(), flush=True)
+print(len(ended), all(ended), sys.gettrace(), sys.getprofile())
+
+# %% slow_batches_and_forks quick steps=40
+import warnings
+
+warnings.simplefilter("error")
+for number in range(40):
+    print(sum((place * 31) % 97 for place in range(30_000)), step(), flush=True)
+    if number % 6 == 5:
+        child = os.fork()
+        if child == 0:
+            os._exit(len(sys._current_frames()) + 10 * (sys.getswitchinterval() < 0.005))
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+# %% slow_batches_profiled quick steps=any problems=profiled_itself,no_window
+import cProfile
+
+for number in range(40):
+    profile = cProfile.Profile()
+    if number in (9, 10, 20):
+        profile.enable()
+    print(sum((place * 31) % 97 for place in range(30_000)), step(), flush=True)
+    profile.disable()
+    print(len(profile.getstats()) > 0, number in (9, 10, 20), flush=True)

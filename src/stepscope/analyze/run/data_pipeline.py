@@ -1,7 +1,7 @@
 """The data pipeline: where the time of a dataset's fetches went, over all workers.
 
 Times come from fetches that were only timed; shares of lines, from the few fetches traced line by
-line, divide collate and what is neither transform nor collate.
+line, divide collate, transforms and what is neither, by line and by what libraries did there.
 """
 
 from collections import defaultdict
@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepscope.record.facts import ClockFact, Facts, PlaceKind, SlotKind
+from stepscope.record.frames import work_of_transform
+from stepscope.record.kinds import SampleWork
 from stepscope.record.row_log import CLOCK_COLUMNS
 from stepscope.store.table import read_table
 
@@ -25,9 +27,10 @@ _CERTAINTY = [None, *PlaceKind]
 
 @dataclass(frozen=True, slots=True)
 class PipelinePart:
-    """A part of the fetch time. `what` is transform, line, collate or rest.
+    """A part of the fetch time. `what` is transform, line, work, collate or rest.
 
-    `file` and `line`: where a transform is constructed, else called by the user, else defined.
+    `file` and `line`: where a transform is constructed, else called by the user, else defined. Work
+    is what a library does in a line or transform, which then has the rest of its time.
     """
 
     name: str
@@ -36,6 +39,7 @@ class PipelinePart:
     ms_per_sample: float | None
     file: str | None = None
     line: int | None = None
+    work: SampleWork | None = None  # what it does, where that is known without the line's text
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,29 +123,44 @@ def _parts(
     whole: float,
     ms_per_sample: float | None,
 ) -> list[PipelinePart]:
-    def part(name: str, what: SlotKind, share: float, fact: ClockFact | None) -> PipelinePart:
+    def part(
+        name: str,
+        what: SlotKind,
+        share: float,
+        fact: ClockFact | None,
+        work: SampleWork | None = None,
+    ) -> PipelinePart:
         each = None if ms_per_sample is None else share * ms_per_sample
         place = (fact.file, fact.line) if fact else (None, None)
-        return PipelinePart(name, what, share, each, *place)
+        return PipelinePart(name, what, share, each, *place, work)
 
-    parts = [
-        part(c.fact.name or "", SlotKind.TRANSFORM, c.total_ns / whole, c.fact)
-        for c in _summed(counters, SlotKind.TRANSFORM, lambda fact: fact.order)
-    ]
+    parts = []
+    for c in _summed(counters, SlotKind.TRANSFORM, lambda fact: fact.order):
+        share, order, name = c.total_ns / whole, c.fact.order, c.fact.name or ""
+        inside = [one for one in counters if one.fact.order == order]
+        works = _summed(inside, SlotKind.WORK, lambda fact: fact.work)
+        own = sum(one.total_ns for one in inside if one.fact.what is SlotKind.TRACED_TRANSFORM)
+        traced = own + sum(one.total_ns for one in works)
+        for one in works if order is not None else ():
+            share -= (taken := c.total_ns / whole * one.total_ns / traced) if traced else 0.0
+            if traced and one.fact.work is not None:
+                parts.append(part(one.fact.work, SlotKind.WORK, taken, c.fact, one.fact.work))
+        parts.append(part(name, SlotKind.TRANSFORM, share, c.fact, work_of_transform(name)))
     collated = total[SlotKind.COLLATE] / whole
     followed = 0.0  # share of the time, line by line, of collating in the end
     for where, share, unfollowed in (
         ("fetch", total[SlotKind.REST] / whole, total[SlotKind.TRACED_REST]),
         ("collate", collated, total[SlotKind.TRACED_COLLATE]),
     ):
-        met = [c for c in counters if c.fact.part == where]
+        met = [c for c in counters if c.fact.part == where and c.fact.order is None]
         lines = _summed(met, SlotKind.LINE, lambda fact: (fact.file, fact.line))
+        lines += _summed(met, SlotKind.WORK, lambda fact: (fact.file, fact.line, fact.work))
         lines_ns = sum(c.total_ns for c in lines)
         scale = share / (lines_ns + unfollowed) if lines_ns + unfollowed else 0.0
         followed = lines_ns * scale
         for c in lines:
-            name = f"{Path(c.fact.file or '').name}:{c.fact.line}"
-            parts.append(part(name, SlotKind.LINE, c.total_ns * scale, c.fact))
+            name = c.fact.work or f"{Path(c.fact.file or '').name}:{c.fact.line}"
+            parts.append(part(name, c.fact.what, c.total_ns * scale, c.fact, c.fact.work))
     collate = next((c.fact for c in counters if c.fact.what is SlotKind.COLLATE), None)
     name = (collate.name if collate else None) or "collate"
     parts.append(part(name, SlotKind.COLLATE, max(collated - followed, 0.0), collate))

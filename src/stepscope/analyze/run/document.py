@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from stepscope.analyze.run.data_pipeline import PipelineSource
-from stepscope.analyze.run.host_code import HostCode
+from stepscope.analyze.run.host_code import HostCode, OtherTime
 from stepscope.analyze.timeline.document import StepOutlier, TraceAnalysis
 from stepscope.analyze.timeline.host import PythonLine
 from stepscope.analyze.timeline.idle import IdlePlace
@@ -319,6 +319,7 @@ class RunSummary(Struct, frozen=True):
     problems: list[str]
     overhead: Overhead | None = None
     fix_checks: list[FixAnswer] = []  # empty where fixes were not asked
+    other_time: OtherTime | None = None  # None where the time in no phase was not sampled
     fix_effect: FixEffect | None = None  # None where there is nothing to compare with
     findings: list[Finding] = []
     minor: list[Finding] = []

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from stepscope.analyze.run.data_pipeline import PipelineSource
 from stepscope.analyze.run.document import HotSite, Loader, RunSteps, Sink, SyncSite
+from stepscope.analyze.run.host_code import OtherCode, OtherTime
 from stepscope.record.facts import (
     CompileFact,
     Facts,
@@ -111,6 +112,7 @@ def largest_sinks(
     sites: Sequence[HotSite],
     syncs: Sequence[SyncSite],
     loader: str | None,
+    other: OtherTime | None = None,
 ) -> list[Sink]:
     """The three largest phases of a step; `loader` describes the data loader, None without one."""
     if not steps.mean_ms:
@@ -121,7 +123,9 @@ def largest_sinks(
         if ms <= 0.01 * steps.mean_ms:
             continue
         wanted = (phase, *evaluation) if phase != "h2d" else (phase,)
-        place: HotSite | SyncSite | None = next((s for s in sites if s.what in wanted), None)
+        place: HotSite | SyncSite | OtherCode | None = next(
+            (s for s in sites if s.what in wanted), None
+        )
         detail = loader if phase == "data_wait" else None
         if phase == "h2d":
             copy = next((s for s in syncs if s.what == HostWait.PAGEABLE_COPY), None)
@@ -130,6 +134,9 @@ def largest_sinks(
         # The line that waits longest for the device, where that is most of what is left over.
         elif phase == "other" and syncs and syncs[0].lost_ms / steps.count >= ms / 2:
             place, detail = syncs[0], f"{syncs[0].what} waits for the device"
+        elif phase == "other" and other is not None and other.code:
+            place = other.code[0]
+            detail = place.function and f"{place.share:.0%} of it is {place.function}"
         file, line = (place.file, place.line) if place else (None, None)
         found.append(Sink(phase, _TITLES[phase], ms, ms / steps.mean_ms, file, line, detail))
     return found

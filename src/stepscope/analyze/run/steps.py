@@ -21,12 +21,14 @@ from stepscope.probe.step_rule import step_ends
 from stepscope.record.row_log import (
     FLAG_OCCASION,
     FLAG_PROFILED,
+    FLAG_SAMPLED,
     FLAG_UNCLOCKED,
     STEP_PHASES,
     RowKind,
 )
 from stepscope.stats.series import Bools, Floats
 
+_RECORDED = FLAG_PROFILED | FLAG_SAMPLED
 _BELIEVED = 0.5  # of how far the device was behind at the end, by its own times
 _LEAST_LEAD = 2.0  # usual steps: a host that was never further ahead shows the device's pace itself
 
@@ -78,7 +80,7 @@ class Steps:
     device: dict[str, Floats]  # NaN where not measured
     samples: Floats
     loss: Floats  # NaN where nothing scalar was backpropagated
-    in_window: Bools
+    in_window: Bools  # recorded at kernel level, or their host code sampled
     clocked: Bools  # its phases are known
     sampled: Bools  # it was clocked by chance, and stands for those that were not
     inferred: bool
@@ -90,6 +92,8 @@ class Steps:
     """What lay between a step and the one before where an epoch began; no part of `duration`."""
     compiling: Floats = field(default_factory=lambda: np.zeros(0))
     """What torch.compile took in each step; no part of `duration`."""
+    waited: Bools | None = None
+    """Recorded at kernel level: the host waited for the device. None: all of `in_window`."""
 
     def __len__(self) -> int:
         return len(self.duration)
@@ -155,9 +159,10 @@ class Steps:
         if not len(self):
             return self.duration
         device: Floats = np.sum([*self.device.values()], axis=0)
-        ahead = _host_lead(self.duration, device, self.in_window, self.behind)
+        waited = self.in_window if self.waited is None else self.waited
+        ahead = _host_lead(self.duration, device, waited, self.behind)
         done = np.maximum(self.duration + np.diff(ahead, prepend=0.0), 0.0)
-        return np.where(self.in_window, self.duration, done)
+        return np.where(waited, self.duration, done)
 
 
 def assemble_steps(rows: Rows, start_ns: float) -> Steps:
@@ -267,7 +272,8 @@ def _group_rows(rows: Rows, duration: Floats, ends: Bools, what: str, inferred: 
         device={p: total(np.where(kept, rows[f"device_{p}_ns"], 0.0)) for p in DEVICE_PHASES},
         samples=_samples(rows, step_of, inside & ~evaluation, count),
         loss=_losses(rows, step_of, inside, count),
-        in_window=_steps_with((flags & FLAG_PROFILED > 0) & inside, step_of, count),
+        in_window=_steps_with((flags & _RECORDED > 0) & inside, step_of, count),
+        waited=_steps_with((flags & FLAG_PROFILED > 0) & inside, step_of, count),
         inferred=inferred,
         what=what,
         account=ledger.account,

@@ -21,7 +21,7 @@ from stepscope.analyze.run.document import (
     RunSteps,
     RunSummary,
 )
-from stepscope.analyze.run.host_code import HostCode, host_code
+from stepscope.analyze.run.host_code import HostCode, host_code, other_time
 from stepscope.analyze.run.records import RunRecords
 from stepscope.analyze.run.steps import (
     Steps,
@@ -41,6 +41,7 @@ from stepscope.record.facts import (
     Facts,
     FailedAllocationFact,
     FixChecksFact,
+    HostSamplesFact,
     OptimizerFact,
     OverheadFact,
     ProblemFact,
@@ -59,6 +60,7 @@ from stepscope.store.json_file import read_plain
 
 _DEVICE_DECIDES = 0.9  # busy that much, the device sets the pace
 _DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+_OF_THE_LOOP = ("data_wait", "h2d", "forward", "backward", "optimizer")  # sites
 _DISTURBED = 3  # steps after a recording
 
 
@@ -85,6 +87,8 @@ def _summarize(records: RunRecords) -> RunSummary:
     measured = _steps(steps, use, first, facts)
     gpu = totals.gpu_totals(run, facts, samples, steps, use, window)
     phases, seen_by, host_ms, device_ms = _phases(steps, use, gpu)
+    loop = {(site.file, site.function) for site in hot if site.what in _OF_THE_LOOP}
+    other = other_time(facts.last(HostSamplesFact), loop)
     return RunSummary(
         schema=SHOW_SCHEMA,
         run=_run(run, facts, folder),
@@ -118,12 +122,13 @@ def _summarize(records: RunRecords) -> RunSummary:
         timeline=window,
         timeline_stacks=records.windows.stacks,
         sinks=sites.largest_sinks(
-            measured, phases, hot, syncs, sites.loader_detail(loaders, records.pipeline)
+            measured, phases, hot, syncs, sites.loader_detail(loaders, records.pipeline), other
         ),
         host_code=_host_code(folder, run.run),
         fixes=[msgspec.convert(outcome_json(one), FixReport) for one in records.fixes],
         problems=[problem.text for problem in _problems(run.run, facts, steps)],
         fix_checks=_fix_checks(facts),
+        other_time=other,
     )
 
 

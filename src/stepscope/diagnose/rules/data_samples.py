@@ -21,7 +21,7 @@ from stepscope.diagnose.rules.loading import (
 )
 from stepscope.record.facts import SlotKind
 from stepscope.record.finding import ChangeKind, Confidence, Effort, Evidence, Finding
-from stepscope.record.kinds import IdleCause
+from stepscope.record.kinds import IdleCause, SampleWork
 
 _LEAST_PART = 0.2  # of making a batch: a smaller part is not to blame
 
@@ -121,32 +121,68 @@ def slow_storage(case: Case) -> Iterable[Finding]:
     how = waiting_because(case, DataWait.SLOW_STORAGE)
     if how is None:
         return
-    parts = how.reading_parts
-    share = float(sum(part.share for part in parts))
-    fix, predicted, kind = how.best_fix()
-    workers = fix.value if fix is not None and fix.name == "workers" else None
-    if predicted is not None and workers:
+    found = _of_work(how, slow_storage.id, SampleWork.READING, how.reading_parts)
+    predicted, fix = found.predicted, found.fix
+    if predicted is not None and fix is not None and fix.name == "workers":
         # Waiting for storage needs no core: workers may do better than the replay allows.
-        least_ms = max(how.compute_ms, how.batch_ms / int(workers), 1e-3)
+        least_ms = max(how.compute_ms, how.batch_ms / int(fix.value or 1), 1e-3)
         predicted = replace(predicted, high=max(predicted.high, case.step_ms / least_ms))
-    each = share * ((how.source.ms_per_sample if how.source else None) or 0.0)
     host = case.show.host if case.show else None
     read = host.read_bytes if host else None
-    yield Finding(
-        id=slow_storage.id,
-        title=f"Reading takes {share:.0%} of the time to make a batch",
-        why=f"Reading a sample takes {in_ms(each)} ms{_at(parts[0])}; the step waits "
-        f"{in_ms(how.wait_ms)} ms for its batch.",
+    yield replace(
+        found,
         advice="Cache samples in memory after the first epoch, or copy the data to a local disk "
         "or /dev/shm; pack small files into one that is read in large chunks (LMDB, HDF5, a "
         "memory-mapped array).",
-        settings=(loader_setting("num_workers", workers),) if workers else (),
-        share=how.share,
         evidence=(
-            *how.evidence,
-            Evidence("reading a sample", each, "ms"),
+            *found.evidence,
             *([Evidence("read from disk", read / 1e6, "MB")] if read is not None else ()),
         ),
+        predicted=predicted,
+    )
+
+
+@rule(
+    "data.slow_decoding",
+    "Decoding samples dominates the time to make a batch.",
+    symptoms=("machine.few_cores",),
+)
+def slow_decoding(case: Case) -> Iterable[Finding]:
+    """The step waits for data, and decoding takes 40% of making a batch, on a working core."""
+    how = waiting_because(case, DataWait.SLOW_DECODING)
+    if how is None:
+        return
+    found = _of_work(how, slow_decoding.id, SampleWork.DECODING)
+    yield replace(
+        found,
+        advice="Decode once and keep the arrays (in memory, or a memory-mapped file); store images "
+        "no larger than training needs; or use a faster decoder (Image.draft for smaller JPEGs, "
+        "TurboJPEG, torchvision.io, on a GPU nvJPEG). A faster disk gains nothing.",
+    )
+
+
+def _of_work(
+    how: Loading, name: str, work: SampleWork, parts: list[PipelinePart] | None = None
+) -> Finding:
+    """The finding that one kind of work takes most of making a batch. `parts` None: those that are
+    known to do it."""
+    parts = how.parts_that(work) if parts is None else parts
+    share = min(1.0, sum(part.share for part in parts))
+    fix, predicted, kind = how.best_fix()
+    workers = fix.value if fix is not None and fix.name == "workers" else None
+    sample_ms = (how.source.ms_per_sample if how.source else None) or 0.0
+    other = SampleWork.DECODING if work is SampleWork.READING else SampleWork.READING
+    beside = sum(part.share for part in how.parts_that(other) if part not in parts)
+    return Finding(
+        id=name,
+        title=f"{work.capitalize()} takes {share:.0%} of the time to make a batch",
+        why=f"{work.capitalize()} a sample takes {in_ms(share * sample_ms)} ms{_at(parts[0])}"
+        + (f", {other} it {in_ms(beside * sample_ms)} ms" if beside else "")
+        + f"; the step waits {in_ms(how.wait_ms)} ms for its batch.",
+        advice="",
+        settings=(loader_setting("num_workers", workers),) if workers else (),
+        share=how.share,
+        evidence=(*how.evidence, Evidence(f"{work} a sample", share * sample_ms, "ms")),
         where=how.places(*parts[:2]),
         predicted=predicted,
         fix=fix,

@@ -1,7 +1,10 @@
-"""Launch rules about Python: loops over tensors, and Python between the operators of forward."""
+"""Launch rules about Python: loops over tensors, Python between the operators of forward, and code
+in no phase of the step.
+"""
 
 import re
 from collections.abc import Iterable
+from pathlib import PurePath
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -9,10 +12,21 @@ import numpy as np
 from stepscope.analyze.replay.changes import merge_kernels, remove_host
 from stepscope.analyze.replay.known import exact_names_pattern, is_pointwise
 from stepscope.analyze.replay.tasks import select_host, select_kernels
-from stepscope.diagnose.case import Case, rule
+from stepscope.analyze.run.host_code import OtherCode
+from stepscope.diagnose.case import Case, in_ms, rule
 from stepscope.diagnose.rules import facts
-from stepscope.record.finding import ChangeKind, Confidence, Evidence, Finding, Place, Predicted
-from stepscope.record.row_log import STEP_PHASES
+from stepscope.record.finding import (
+    ChangeKind,
+    Confidence,
+    Effort,
+    Evidence,
+    Finding,
+    Place,
+    Predicted,
+)
+from stepscope.record.frames import is_program
+from stepscope.record.kinds import SampleWork
+from stepscope.record.row_log import STEP_PHASES, UNEXPLAINED
 
 _LOOP_PHASES: Final = ("h2d", "forward", "backward", "other")
 """Phases: a loader and an optimizer that go through things one by one have rules of their own."""
@@ -198,3 +212,137 @@ def _in_forward(case: Case) -> bool:
         return case.show is None
     computing = sum(phases.get(p) or 0.0 for p in facts.COMPUTE_PHASES)
     return (phases.get("forward") or 0.0) >= _LEAST_IN_FORWARD * computing > 0
+
+
+_LEADS = 0.4  # of the time in no phase: a piece of code that takes less does not stand for it
+_LONGEST_NAME = 34
+_SURE_SAMPLES = 50
+_BATCHES = re.compile(
+    r"(?i)batch|sample|load|collate|token|augment|transform|fetch|dataset|crop|imread|Image\.open"
+)
+_MAKES = {
+    SampleWork.READING: "Reading takes most of it: keep the data in memory or on a local disk, in "
+    "few large files.",
+    SampleWork.DECODING: "Decoding takes most of it: decode once and keep the arrays.",
+    SampleWork.AUGMENTING: "Transforms take most of it: do on whole batches what can be.",
+}
+
+
+@rule("launch.other_code", "Code outside loading, model and optimizer takes much of the step.")
+def other_code(case: Case) -> Iterable[Finding]:
+    """Code in no phase takes 20% of the step, waits for the device at known lines left out."""
+    share = _share_in_no_phase(case)
+    if case.show is None or share <= UNEXPLAINED:
+        return
+    sampled = case.show.other_time
+    code = sampled.code if sampled is not None else []
+    if not code or sampled is None or share * (1 - sampled.around) <= UNEXPLAINED:
+        yield _not_named(case, share)
+        return
+    first = code[0]
+    alone = first.share >= _LEADS
+    source = case.source(first.file, first.line) or ""
+    batches = bool(first.works or _BATCHES.search(first.function or source))
+    called = f", called at line {first.called_at}," if first.called_at else ""
+    part = f"Most of that is line {first.line}" if first.first_line != first.last_line else ""
+    through = f"{' in' if part else 'Most of that is'} {first.calls}()" if first.calls else ""
+    yield Finding(
+        id=other_code.id,
+        title=f"{share * first.share:.0%} of the step is {_name(first)}"
+        if alone
+        else f"{share:.0%} of the step is code in no phase",
+        why=f"{_name(first)}{called} takes {in_ms(share * first.share * case.step_ms)} ms of each "
+        "step; loading, model and optimizer wait meanwhile."
+        + (f" {part}{through}." if part or through else ""),
+        advice=_advice(case, first, batches),
+        share=share * first.share if alone else share,
+        evidence=(
+            Evidence("code in no phase", 100 * share, "% of the step"),
+            *(Evidence(_name(one), 100 * share * one.share, "% of the step") for one in code),
+            Evidence("samples", sampled.samples),
+        ),
+        where=_places(one for one in code if one is first or share * one.share >= _LEAST_LOOP),
+        kind=ChangeKind.NUMERIC,
+        confidence=Confidence.HIGH
+        if alone and sampled.samples * sampled.share >= _SURE_SAMPLES
+        else Confidence.MEDIUM,
+    )
+
+
+def _share_in_no_phase(case: Case) -> float:
+    """Of the step. Waits count as far as the lines that wait are not known."""
+    show = case.show
+    if show is None:
+        return 0.0
+    other, host = case.phases.get("other", 0.0), show.phases_host_ms or {}
+    if show.phases_seen_by == "host" and host:
+        waits = max(0.0, other - host.get("other", 0.0))
+        named = sum(sync.lost_ms for sync in show.syncs) / max(1, case.run_steps)
+        other -= min(waits, named)
+    return case.step_share(other)
+
+
+def _name(code: OtherCode) -> str:
+    """`get_batch()`, or `train.py:9–14` for lines of the loop."""
+    if code.function and not code.function.startswith("<"):
+        return f"{code.function[:_LONGEST_NAME]}()"
+    lines = f"{code.first_line}"
+    if code.last_line != code.first_line:
+        lines += f"–{code.last_line}"
+    return f"{PurePath(code.file).name[-_LONGEST_NAME:]}:{lines}"
+
+
+def _places(code: Iterable[OtherCode]) -> tuple[Place, ...]:
+    """The costliest line of each."""
+    return tuple(dict.fromkeys(Place(one.file, one.line) for one in code))
+
+
+def _advice(case: Case, code: OtherCode, batches: bool) -> str:
+    if not batches:
+        return (
+            "Vectorise its loops (one operation on a whole tensor or array), keep what does not "
+            "change between steps, and do every N steps what need not be done in each, such as "
+            "metrics and logging."
+        )
+    most = max(code.works, key=lambda work: code.works[work], default=None)
+    where = "the dataset or collate_fn" if case.loaders else "the `__getitem__` of a Dataset"
+    return " ".join(
+        [
+            f"If it makes batches, move it into {where}: a DataLoader with workers runs it while "
+            "the step computes.",
+            *([_MAKES[most]] if most is not None else []),
+            "Vectorise its loops; compute once what is the same in every epoch.",
+        ]
+    )
+
+
+def _not_named(case: Case, share: float) -> Finding:
+    """It is torch's own work around phases, or was not sampled: the program was too short or
+    profiled itself, or the steps were a trial's, or those of an earlier version."""
+    hot, sampled = (case.show.host_code, case.show.other_time) if case.show else (None, None)
+    lines = [
+        line for line in (hot.lines if hot else ()) if line.own_s > 0 and is_program(line.file)
+    ]
+    if sampled is not None and sampled.around > 0:
+        why = "Most of it is torch's own work around backward and the optimizer's step: the step "
+        why += "is too short to hide it."
+        advice = "Do more in each step: a larger batch, or fewer and larger parameters."
+    else:
+        why = "It is neither loading, copying, model nor optimizer. Which line it is was not "
+        why += "sampled: that takes a few plain steps after the first ones."
+        advice = "The lines below took most time of the whole run."
+        if not lines:
+            advice = "Run for more steps, without a profiler of its own in the program; or sample "
+            advice += "the whole run: `stepscope run --python`."
+    return Finding(
+        id=other_code.id,
+        title=f"{share:.0%} of the step is code in no phase",
+        why=why,
+        advice=advice,
+        share=share,
+        evidence=(Evidence("code in no phase", 100 * share, "% of the step"),),
+        where=tuple(Place(line.file, line.line) for line in lines[:3]),
+        effort=Effort.NONE,
+        kind=ChangeKind.NONE,
+        confidence=Confidence.LOW,
+    )

@@ -25,19 +25,19 @@ from stepscope.record.finding import (
     Setting,
     SettingOwner,
 )
+from stepscope.record.frames import work_of_line
+from stepscope.record.kinds import SampleWork
 
 _LIMITS = 0.7  # of the step: workers that take longer per batch set the pace
 _CPU_BOUND = 0.7  # of making a batch: the rest is then mostly waiting for a busy core
 _MOST_WORKERS_A_CORE = 4  # workers per core at most, however little they work
 _USUAL_CORES = 4  # if the number of usable cores is unknown
-_READS = re.compile(
-    r"\bopen\(|\bsleep\(|\b\w*load\w*\(|\bread\w*\(|\.read\w*\(|imread|urlopen|requests\.|h5py|"
-    r"zarr|lmdb|sqlite|memmap|from_file|File\(|boto|fsspec|download"
-)
 _RANDOM = re.compile(r"(?i)rand|jitter|augment|mixup|cutmix|noise|erasing|dropout|shuffle|sample\(")
 _TINY_MS, _SMALL_MS = 0.05, 0.1  # a sample made faster than this is mostly overhead,
 _MANY = 256  # in batches of at least this many: smaller ones are fast for another reason
 _MOSTLY = 0.4
+_WORKED = 0.3  # of the time a core: less, and decoding is not what takes it
+_FREE = 0.9  # of the cores: fewer, and loading may have waited for one
 _ENOUGH = 1.03  # of the shortest possible step: fewer workers do as well
 
 
@@ -47,6 +47,7 @@ class DataWait(Enum):
     RESTARTED_WORKERS = auto()
     TINY_SAMPLES = auto()
     SLOW_STORAGE = auto()
+    SLOW_DECODING = auto()
     LATE_BATCHES = auto()
     FEW_WORKERS = auto()
     SLOW_SAMPLES = auto()
@@ -118,9 +119,12 @@ class Loading:
             starts = time_spent(self.case, "epoch_start")
             matter = starts is not None and starts.share >= LEAST_GAIN
             return None if matter else DataWait.LATE_BATCHES
-        if sum(part.share for part in self.reading_parts) >= _MOSTLY:
+        reading, decoding = (sum(one.share for one in some) for some in self._read_and_decoded)
+        if reading >= max(_MOSTLY, decoding):
             return DataWait.SLOW_STORAGE
-        return DataWait.FEW_WORKERS if 0 < self.workers < self.most else DataWait.SLOW_SAMPLES
+        if 0 < self.workers < self.most:
+            return DataWait.FEW_WORKERS
+        return DataWait.SLOW_DECODING if decoding >= _MOSTLY else DataWait.SLOW_SAMPLES
 
     def _samples_are_tiny(self) -> bool:
         """Whether samples are so small that fetching them one by one takes most of the time."""
@@ -133,11 +137,23 @@ class Loading:
         """A part's source line, "" if unknown."""
         return (self.case.source(part.file, part.line) or "") if part.file and part.line else ""
 
+    def parts_that(self, work: SampleWork) -> list[PipelinePart]:
+        """The parts that do this; lines in which no library was seen to, by their source."""
+        return [one for one in self.parts if work is (one.work or work_of_line(self._line(one)))]
+
+    @property
+    def _read_and_decoded(self) -> tuple[list[PipelinePart], list[PipelinePart]]:
+        """Decoders read too: where a core mostly waits, and not for its turn, it is for bytes."""
+        read, decoded = map(self.parts_that, (SampleWork.READING, SampleWork.DECODING))
+        share = self.source.processor_share if self.source else None
+        idle = self.workers <= self.cores and self.case.free_cores >= _FREE * self.case.cores
+        waits = idle and share is not None and share < _WORKED
+        return ([*read, *decoded], []) if waits else (read, decoded)
+
     @property
     def reading_parts(self) -> list[PipelinePart]:
-        """The dataset's lines that read, judged by their source."""
-        lines = [part for part in self.parts if part.what == SlotKind.LINE]
-        return [part for part in lines if _READS.search(self._line(part))]
+        """Those that wait for bytes, largest first."""
+        return sorted(self._read_and_decoded[0], key=lambda one: -one.share)
 
     @property
     def draws_randomly(self) -> bool:

@@ -23,22 +23,41 @@ def startup_share(case: Case) -> Iterable[Finding]:
         return
     slowest = case.show.account_places.get("imports") if case.show else None
     foreign = slowest if slowest and not (slowest.module or "torch").startswith("torch") else None
-    own = whole.seconds + (foreign.seconds if foreign else 0.0)
+    imported = foreign.seconds if foreign else 0.0
+    told = [  # what is a part of it worth mentioning: seconds, where, and the advice
+        one
+        for one in (
+            (
+                whole.seconds,
+                "in its own setup",
+                "Preprocess the data once and keep the result (numpy.save, a memory map); "
+                "vectorise loops.",
+            ),
+            (
+                imported,
+                f"importing {foreign.module}" if foreign else "",
+                "Import what is slow to import only where it is used.",
+            ),
+        )
+        if one[0] >= LEAST_GAIN * whole.run_s
+    ]
+    own = sum(seconds for seconds, _, _ in told)
     share = own / whole.run_s
     if share < _LEAST_STARTUP or own < _USUAL_S[case.device]:
         return
     yield Finding(
         id=startup_share.id,
         title=f"Start-up takes {share:.0%} of the run",
-        why=f"The program spends {in_s(own)} of {in_s(whole.run_s)} before the first step, in its "
-        "own setup" + (f" and importing {foreign.module}." if foreign else "."),
-        advice="Preprocess the data once and keep the result (numpy.save, a memory map); "
-        f"vectorise loops. Without start-up this run would take {in_s(whole.run_s - own)} instead "
-        f"of {in_s(whole.run_s)}; `stepscope run --python` names the functions.",
+        why=f"The program spends {in_s(own)} of {in_s(whole.run_s)} before the first step, "
+        + " and ".join(where for _, where, _ in told)
+        + ".",
+        advice=" ".join(advice for _, _, advice in told)
+        + f" Without it this run would take {in_s(whole.run_s - own)} instead of "
+        f"{in_s(whole.run_s)}; `stepscope run --python` names the functions.",
         share=share,
         evidence=(
             Evidence("setup", whole.seconds, "s"),
-            *([Evidence(f"importing {foreign.module}", foreign.seconds, "s")] if foreign else ()),
+            *([Evidence(f"importing {foreign.module}", imported, "s")] if foreign else ()),
             Evidence("run without recording", whole.run_s, "s"),
         ),
         confidence=Confidence.MEDIUM,

@@ -123,7 +123,11 @@ _LEAST_FREES = 0.5  # times per step
 _NEAR = (3, 12)  # source lines kept before and after each line a run points at
 
 
-@rule("sync.empty_cache", "The loop returns memory to the driver and allocates it again.")
+@rule(
+    "sync.empty_cache",
+    "The loop returns memory to the driver and allocates it again.",
+    symptoms=("launch.other_code",),
+)
 def sync_empty_cache(case: Case) -> Iterable[Finding]:
     """Steps free device memory although the allocator is not short of it."""
     calls, gpu = facts.runtime_calls(case), case.gpu

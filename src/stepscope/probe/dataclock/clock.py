@@ -1,5 +1,6 @@
 """The data clock: each nanosecond of a fetch goes to one transform, to collate or to neither; now
-and then a fetch is followed line by line. No frame of the clock lies between frames of the
+and then a fetch is followed line by line, and in each line and transform the libraries' functions
+that are known to read, decode or augment. No frame of the clock lies between frames of the
 program, so tracebacks and warnings stay as they are.
 """
 
@@ -10,13 +11,15 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import get_ident
 from time import perf_counter_ns, thread_time_ns
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from stepscope.probe.dataclock.dataset import dataset_origin, timeable_transforms
 from stepscope.probe.dataclock.points import CallPoint, CollatePoint, FetchPoint, own_call
 from stepscope.probe.dataclock.source import FetchSource, SlotTable
 from stepscope.probe.patches import Patches
+from stepscope.record.frames import work_of_call
+from stepscope.record.kinds import SampleWork
 
 
 class _Stopwatch:
@@ -78,24 +81,59 @@ class _Stopwatch:
         return elapsed
 
 
+_UNKNOWN = "unknown"
+_known_works: dict[CodeType, SampleWork | None] = {}
+"""What libraries' functions do, as far as they were met."""
+
+
 class _LineTracer:
     def __init__(self, clock: "DataClock", source: "FetchSource") -> None:
         self._clock = clock
         self._watch = clock.watch
         self._source = source
         self._files = source.files
-        self._transform = source.traced_transform
+        self._transforms = source.traced_transforms
 
     def on_call(self, frame: FrameType, event: str, arg: Any) -> Any:
         """A frame begins or goes on; the tracer of its lines, None if it is not followed."""
-        file = frame.f_code.co_filename
+        code = frame.f_code
+        file = code.co_filename
         if file not in self._files:
-            return None
+            work = _known_works.get(code, _UNKNOWN)
+            if work is None:
+                return None
+            return self._work_begins(frame, work)
         try:
             stack = self._charge()
-            if stack is None or stack[-1] == self._transform:
+            if stack is None or not self._transforms.isdisjoint(stack):
                 return None
             stack.append(self._slot(file, frame.f_lineno))
+            self._watch.last_ns = perf_counter_ns()
+            return self._on_line
+        except Exception:
+            self._clock.switch_off()
+            return None
+
+    def _work_begins(self, frame: FrameType, work: SampleWork | str) -> Any:
+        """A library's function is called: of a known kind, or never seen before."""
+        try:
+            code = frame.f_code
+            if not isinstance(work, SampleWork):
+                module = str(frame.f_globals.get("__name__") or "")
+                found = _known_works[code] = work_of_call(module, code.co_qualname)
+                if found is None:
+                    return None
+                work = found
+            stack = self._charge()
+            if stack is None:
+                return None
+            if work is SampleWork.AUGMENTING and stack[-1] in self._transforms:  # as all it does
+                return None
+            slot = self._source.work_slot(work, stack)
+            if stack[-1] == slot:
+                return None
+            stack.append(slot)
+            frame.f_trace_lines = False
             self._watch.last_ns = perf_counter_ns()
             return self._on_line
         except Exception:
@@ -107,7 +145,7 @@ class _LineTracer:
         watch = self._watch
         if watch.stack is not None and watch.thread == get_ident():
             self._source.transform_called(slot, watch.stack)
-        return self._transform
+        return self._source.traced_of[slot]
 
     def _on_line(self, frame: FrameType, event: str, arg: Any) -> Any:
         try:

@@ -18,6 +18,7 @@ from stepscope.probe.dataclock.dataset import (
     traceable_files,
 )
 from stepscope.record.facts import ClockFact, PlaceKind, SlotKind
+from stepscope.record.kinds import SampleWork
 from stepscope.record.row_log import CLOCK_COLUMNS
 from stepscope.store.json_lines import FactLog
 from stepscope.store.table import Table
@@ -123,15 +124,21 @@ class FetchSource:
         self._traced_fetch = self._slot(SlotKind.TRACED_FETCH)
         self.traced_rest = self._slot(SlotKind.TRACED_REST)
         self.traced_collate = self._slot(SlotKind.TRACED_COLLATE)
-        self.traced_transform = self._slot(SlotKind.TRACED_TRANSFORM)
         self._transforms = [self._transform(n, t) for n, t in enumerate(transforms)]
+        traced = [
+            self._slot(SlotKind.TRACED_TRANSFORM, (n,), order=n) for n in range(len(transforms))
+        ]
+        self.traced_of = dict(zip(self._transforms, traced, strict=True))
+        """The slots of transforms in traced fetches, by those in others."""
+        self.traced_transforms = frozenset(traced)
         self._timed = [self._fetch, self._samples, self._processor, self.rest, self.collate]
         self._timed += self._transforms
         self._traced = [self._traced_fetch, self.traced_rest]
-        self._traced += [self.traced_collate, self.traced_transform]
+        self._traced += [self.traced_collate, *traced]
         self._held: dict[int, Any] = {}
         self.slot_of: dict[int, int] = {}  # by the identity of a transform that is alive
         self._lines: dict[tuple[str, int, bool], int] = {}
+        self._works: dict[tuple[Any, ...], int] = {}
         self._unplaced = set(self._transforms)
         self.files: frozenset[str] = frozenset()
         self.untraced_left = _FIRST_UNTRACED
@@ -163,6 +170,20 @@ class FetchSource:
             part = "collate" if in_collate else "fetch"
             slot = self._slot(SlotKind.LINE, (key,), file=file, line=line, part=part)
             self._lines[key] = slot
+            self._traced.append(slot)
+        return slot
+
+    def work_slot(self, work: SampleWork, stack: list[int]) -> int:
+        """The slot of this work in the line or transform on top of the stack."""
+        holders = map(self.slots.meaning, reversed(stack))
+        holder = next(one for one in holders if one.what is not SlotKind.WORK)
+        collates = holder.part == "collate" or holder.what is SlotKind.TRACED_COLLATE
+        where = {"file": holder.file, "line": holder.line, "order": holder.order}
+        where["part"] = "collate" if collates else "fetch"
+        key = (work, *where.values())
+        slot = self._works.get(key)
+        if slot is None:
+            slot = self._works[key] = self._slot(SlotKind.WORK, key, work=work, **where)
             self._traced.append(slot)
         return slot
 

@@ -34,6 +34,8 @@ class _StartPoint:
 
 def _give_way(core: Core, why: str = OWN_PROFILER) -> None:
     try:
+        if not core.log.observing:  # it is not ours
+            core.sampler.stop()
         core.window.give_way(why)
     except Exception as problem:
         core.guard(problem)
@@ -53,7 +55,7 @@ def _guard_stacks(core: Core) -> Patches:
 
 def patch_profilers(core: Core, patches: Patches) -> None:
     """Patch what torch's profilers start recording with, wherever it is known by name."""
-    if core.window.done:
+    if core.window.done and core.sampler.done:
         return
     core.window.guard_stacks = functools.partial(_guard_stacks, core)
 

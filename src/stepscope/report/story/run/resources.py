@@ -96,10 +96,25 @@ def host_section(document: Document) -> Section:
     """Python functions in the recorded steps, and lines in the whole run."""
     stacks = document["timeline_stacks"] or {}
     lines, steps = stacks.get("host", {}).get("lines") or [], stacks.get("steps") or 1
-    blocks: list[Block] = [*function_blocks(lines, steps)]
+    sampled = _other_code(document)
+    blocks: list[Block] = [*function_blocks(lines, steps), *sampled]
     missing = Missing("Python code was not sampled.", command=rerun_command(document, "--python"))
-    blocks += python_lines(document) or [missing]
+    blocks += python_lines(document) or ([] if sampled else [missing])
     return Section("host", "Python on the host", tuple(blocks), Weight.DETAIL)
+
+
+def _other_code(document: Document) -> list[Table]:
+    """What was sampled of the time in no phase."""
+    program, told = document["run"]["program"], document.get("other_time") or {}
+    return Table.known(
+        "other-code",
+        f"Code in no phase, in {told.get('steps', 0)} sampled steps",
+        told.get("code") or (),
+        (Column("where"), lambda one: location_of(one, program)),
+        (Column("function"), lambda one: one["function"] or "the loop itself"),
+        (Column.share("share"), lambda one: one["share"]),
+        (Column("mostly in"), lambda one: one["calls"]),
+    )
 
 
 def python_lines(document: Document) -> list[Table]:
