@@ -15,12 +15,14 @@ from stepscope.record.fix import (
     Applied,
     Broke,
     FixKind,
+    FixOutcome,
     NotApplied,
     Reason,
     SourceEdit,
     SourceLine,
     TrainingChange,
     fact_state,
+    outcome_of,
 )
 from stepscope.record.fix_words import sentence
 from stepscope.record.trial import Rejection
@@ -35,7 +37,7 @@ __all__ = ["Fix", "FixContext", "FixKind", "LiveProgram", "SourceEdit"]
 
 @dataclass(frozen=True, slots=True)
 class LiveModel:
-    """A root model, seen through `nn.DataParallel` with one device."""
+    """A root model, seen through wrappers."""
 
     module: Any
     inputs: "frozenset[InputKind]" = frozenset()
@@ -97,10 +99,16 @@ def refused_by_all(answers: Iterable[NotApplied | None]) -> NotApplied | None:
 class FixContext:
     """A fix's access to the program, and where it reports what it did."""
 
-    def __init__(self, fix: "Fix", seams: "Seams") -> None:
+    def __init__(self, fix: "Fix", seams: "Seams", value: Any = None) -> None:
         self.seams = seams
+        self.value = value
         self._fix = fix
-        self._reported: set[Applied | NotApplied] = set()
+        self._reported: dict[Applied | NotApplied, None] = {}
+
+    @property
+    def outcome(self) -> FixOutcome:
+        """What it reported so far."""
+        return outcome_of(self._fix.name, self.value, [*self._reported], self._fix.missing)
 
     def applied(self, record: Applied, kind: FixKind | None = None) -> None:
         """It took effect. `kind`: if not the fix's usual one."""
@@ -123,9 +131,9 @@ class FixContext:
     def _report(self, record: Applied | NotApplied) -> None:
         if record in self._reported or self.seams.inert:
             return
-        self._reported.add(record)
+        self._reported[record] = None
         said = {"state": fact_state(record), "record": record.to_json(), "text": sentence(record)}
-        self.seams.core.facts.write("fix", name=self._fix.name, **said)
+        self.seams.core.report(self._fix.name, **said)
 
 
 class Fix:

@@ -179,7 +179,7 @@ class _Casting:
         self._autocast = unwatched_autocast()
         self._value = value
         self._off = False
-        self._graphed = "cuda_graph" in context.seams.core.options.fixes
+        self._graphed = "cuda_graph" in context.seams.core.fixes
         self._models: dict[int, tuple[Any, str]] = {}
         """The module that holds a model's first parameter, and its name there: it may be replaced
         or removed."""
