@@ -9,6 +9,7 @@ from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import PRIOR_GAINS, ObservedProgram, ProgramPart
 from stepscope.fixes.edit.calls import with_argument
 from stepscope.fixes.edit.source import Change, Source
+from stepscope.fixes.edit.statements import apply_call
 from stepscope.record.errors import UsageError
 from stepscope.record.fix import (
     LOADER,
@@ -179,8 +180,8 @@ class Fix:
     """Fixes it must not be combined with."""
     missing: str = "never reached"
     """Why it did nothing, if it reported nothing."""
-    edited_by_hand: bool = False
-    """Its edit is described, never written into the source."""
+    edited_by_call: bool = False
+    """Its edit is a call of `stepscope.apply`: a few lines of source cannot express it."""
     edited_at_top: bool = False
     """Its edit is `SourceEdit.before`, inserted at the top of the program, before torch is imported
     if it sets the environment."""
@@ -300,12 +301,21 @@ class Fix:
         changed = with_argument(line, self.argument_of, self.argument, text)
         return SourceEdit(f"pass {self.argument}={text} to the {owner}", changed)
 
+    def edit_on(self, device: str, value: Any, line: str) -> SourceEdit:
+        """The same for a program on that kind of device, with the call that does what the lines of
+        a source cannot."""
+        edit = self.edit(value, line)
+        if not self.edited_by_call:
+            return edit
+        text = self.name if value is None else f"{self.name}={value}"
+        return replace(edit, before=("import stepscope", apply_call([text])))
+
     def patch(self, value: Any, applied: Sequence[Applied], files: "SourceFiles") -> "FoundEdits":
         """The parts of a patch that write it into the source where it took effect, and the places
         left to the user. Unless a fix does it otherwise: arguments of the calls on those lines."""
         from stepscope.fixes.edit import locate
 
-        if self.edited_by_hand:
+        if self.edited_by_call:
             return iter(())
         if self.edited_at_top:
             return locate.at_the_top(self, value, applied, files, bool(self.environment(value)))
