@@ -125,8 +125,13 @@ def _unwrapped(source: Source, model: ModelVariable) -> ModelVariable:
     if wrapper is None or not isinstance(call, ast.Call) or place >= len(call.args):
         return model
     given = call.args[place]
-    while isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute):
-        given = given.func.value  # model.to(device)
+    while isinstance(given, ast.Call):
+        if _wrapper(source, given) and given.args:
+            given = given.args[0]
+        elif isinstance(given.func, ast.Attribute):
+            given = given.func.value  # model.to(device)
+        else:
+            break
     name = ast.unparse(given)
     if name.startswith("self."):
         inner = _last(name, ast.walk(source.scope(source.scope(model.made))), model.made)
