@@ -220,6 +220,10 @@ def _different(now: ast.Call, then: ast.Call) -> dict[str, str]:
 
 def _set(source: Source, call: ast.Call, values: dict[str, str]) -> list[Change]:
     given = _given(call, _POSITIONS.get(resolved_callee(source, call), ()))
+    spread = [keyword for keyword in call.keywords if keyword.arg is None]
+    if len(spread) > 1:  # they become one dictionary, in which what comes last counts
+        inside = {id(part) for keyword in spread for part in ast.walk(keyword.value)}
+        given = {name: value for name, value in given.items() if id(value) not in inside}
     replaced = [
         Change(source.start(given[name]), source.end(given[name]), value)
         for name, value in values.items()
@@ -228,7 +232,6 @@ def _set(source: Source, call: ast.Call, values: dict[str, str]) -> list[Change]
     new = {name: value for name, value in values.items() if name not in given}
     if not new:
         return replaced
-    spread = [keyword for keyword in call.keywords if keyword.arg is None]
     if spread:  # the dictionary may name them too: what comes later in it counts
         return [*replaced, *_merged(source, spread, new)]
     return [*replaced, *_added(source, call, [f"{name}={value}" for name, value in new.items()])]
