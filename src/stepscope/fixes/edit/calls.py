@@ -137,12 +137,12 @@ def _loader_names(source: Source) -> dict[str, bool]:
                 case ast.ClassDef(name=name, bases=bases):
                     if any(_stands_for(base, names) is not None for base in bases):
                         names.setdefault(name, True)
-                case ast.Assign(targets=[ast.Name() | ast.Attribute() as target], value=value):
-                    same = _stands_for(value, names)
-                    attribute = isinstance(target, ast.Attribute)
-                    name = f".{target.attr}" if attribute else target.id
-                    if same is not None:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                    if (same := _stands_for(value, names)) is not None:
                         names.setdefault(name, same)
+                case ast.Assign(targets=[ast.Attribute(attr=name)], value=value):
+                    if (same := _stands_for(value, names)) is not None:
+                        names.setdefault(f".{name}", same)
     return names
 
 
