@@ -211,7 +211,7 @@ def _wrapped(module: Any) -> Any:
         wrapper = MODEL_WRAPPERS.get(cls.__name__)
         if wrapper is not None and cls.__module__.startswith(wrapper.package):
             several = len(vars(module).get("device_ids") or ()) > 1
-            own = type(module).forward is not vars(cls).get("forward")
+            own = type(module).forward is not getattr(cls, "forward", None)
             return None if several or own else module._modules.get(wrapper.attribute)
     return None
 
