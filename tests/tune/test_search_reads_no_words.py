@@ -247,7 +247,8 @@ def test_the_tunes_come_to_every_kind_of_decision(said):
     assert any(rung["proof"]["by_means"] for rung in rungs)
     patches = [document["patch"] for document in documents if document["patch"]]
     assert any(patch["edits"] for patch in patches)
-    edits = [one.get("words", "") for patch in patches for one in patch["edits"]]
+    worded = [whole["patch"] for _, _, whole in said.values() if whole["patch"]]
+    edits = [one["words"] for patch in worded for one in patch["edits"]]
     assert any(words.startswith(CALL) for words in edits)
     assert {patch["status"] for patch in patches} >= {"measured"}
     assert any(document["final"] and document["final"]["confirmed"] for document in documents)
