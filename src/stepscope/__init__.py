@@ -4,10 +4,18 @@ from typing import TYPE_CHECKING, Any
 
 from stepscope.record.version import __version__
 
-__all__ = ["__version__", "find_batch_size", "load", "observe", "run_quick_profile", "step"]
+__all__ = [
+    "__version__",
+    "apply",
+    "find_batch_size",
+    "load",
+    "observe",
+    "run_quick_profile",
+    "step",
+]
 
 if TYPE_CHECKING:
-    from stepscope.api import find_batch_size, load, observe, step
+    from stepscope.api import apply, find_batch_size, load, observe, step
     from stepscope.quick import run_quick_profile
 
 

@@ -8,6 +8,7 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stepscope.launch.bootstrap import AppliedFixes
     from stepscope.report.render.notebook.objects import BatchSizes, Result
 
 
@@ -19,6 +20,34 @@ def step() -> None:
     observer = module.current if module is not None else None
     if observer is not None:
         observer.core.marked()
+
+
+def apply(*fixes: str) -> "AppliedFixes":
+    """Apply fixes to this process as `stepscope run --fix` does, without observing it.
+
+    `stepscope.apply("cuda_graph", "amp=bf16")` near the top of a program, before or after torch is
+    imported. A fix that does not apply warns once, and the program runs without it; one that is
+    applied already, here or by `--fix`, is applied once. Raises ValueError for names and values
+    that `--fix` would refuse. The object returned says what each fix did so far.
+    """
+    import sys
+
+    from stepscope.launch.bootstrap import apply_in_process
+    from stepscope.record.errors import UsageError
+
+    if not fixes or not all(isinstance(one, str) for one in fixes):
+        raise ValueError('name fixes as --fix does: stepscope.apply("pin", "workers=4")')
+    caller = sys._getframe(1)
+    try:
+        return apply_in_process(fixes, (caller.f_code.co_filename, caller.f_lineno))
+    except UsageError as problem:
+        from stepscope.fixes.registry import all_fixes
+
+        known = [one.name for one in all_fixes(quiet=True)]
+        named = all(text.partition("=")[0] in known for text in fixes)
+        raise ValueError(
+            str(problem) if named else f"{problem}; known: {', '.join(known)}"
+        ) from None
 
 
 class Observed:

@@ -25,6 +25,10 @@ LINES = {
     70: "    for x, y in DataLoader(",
     71: "        images",
     72: "    ):",
+    75: "\tout = model(x)",
+    76: "    if model(x) > 0: print(x)",
+    77: "    with torch.no_grad():",
+    78: '    y = model("""',
     80: "optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)",
 }
 
@@ -33,9 +37,9 @@ def source(file, line):
     return LINES.get(line) if file == "train.py" else None
 
 
-def edited(fix, *lines):
+def edited(fix, *lines, device="cuda"):
     where = tuple(Place("train.py", line) for line in lines)
-    return with_edit(finding("data.a", 50, fix=fix, where=where), source).edit
+    return with_edit(finding("data.a", 50, fix=fix, where=where), source, device).edit
 
 
 def test_the_line_is_changed_as_the_fix_says():
@@ -76,17 +80,41 @@ def test_lines_for_another_place_have_no_line():
 
 @pytest.mark.parametrize(
     "fix",
-    [None, FixRef("cache"), FixRef("nonsense"), FixRef("workers", "-3")],
+    [None, FixRef("sdpa"), FixRef("nonsense"), FixRef("workers", "-3")],
     ids=["no fix", "words only", "unknown", "bad value"],
 )
 def test_no_edit(fix):
     assert edited(fix, 31) is None
 
 
+def test_what_lines_of_a_source_cannot_do_is_a_call():
+    edit = edited(FixRef("cache", "4G"), 31)
+    assert edit.line is None
+    assert edit.after == ("import stepscope", 'stepscope.apply("cache=4G")')
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_autocast_names_the_device_the_program_runs_on(device):
+    edit = edited(FixRef("amp", "bf16"), 75, device=device)
+    context = f'\twith torch.autocast("{device}", dtype=torch.bfloat16):'
+    assert edit.after == (context, "\t\tout = model(x)")
+
+
+def test_a_condition_and_its_one_line_go_under_autocast_together():
+    assert edited(FixRef("amp"), 76).after[1] == "        if model(x) > 0: print(x)"
+
+
+@pytest.mark.parametrize("line", [77, 78])
+def test_what_goes_on_over_lines_is_not_indented_by_half(line):
+    edit = edited(FixRef("amp", "bf16"), line, device="cpu")
+    assert edit.line is None
+    assert edit.after == ('with torch.autocast("cpu", dtype=torch.bfloat16):',)
+
+
 def test_an_optimizer_is_changed_where_it_is_made():
     made = (Place("train.py", 80),)
     slow = finding("launch.a", 50, fix=FixRef("fused_optimizer"), where=(Place("train.py", 31),))
-    edit = with_edit(slow, source, made).edit
+    edit = with_edit(slow, source, "cuda", made).edit
     assert edit.line == 80
     assert edit.after == ("optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)",)
 

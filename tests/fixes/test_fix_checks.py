@@ -14,6 +14,7 @@ import torch
 from fixing import fixed
 from test_cuda_graph import Stand
 from torch import nn
+from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset
 
 from stepscope.analyze.run.records import RunRecords
@@ -289,6 +290,10 @@ def compiled() -> nn.Module:
     return torch.compile(Plain(), backend="eager")
 
 
+def averaged() -> nn.Module:
+    return AveragedModel(Convolved())
+
+
 def scripted() -> nn.Module:
     with warnings.catch_warnings(action="ignore"):  # it is deprecated
         return torch.jit.script(Plain())
@@ -334,10 +339,12 @@ CASES = [
     Case("amp", "no_float32", model=lambda: Plain().double(), wrap=torch.Tensor.double),
     Case("channels_last", None, model=Convolved),
     Case("channels_last", None, model=lambda: nn.DataParallel(Convolved())),
+    Case("channels_last", None, model=averaged),
     Case("channels_last", "no_convolutions"),
     Case("compile", None),
     Case("compile", None, model=one_device),
     Case("compile", "program_compiles", model=compiled),
+    Case("compile", "program_compiles", model=lambda: nn.DataParallel(compiled())),
     Case("compile", "torchscript", model=scripted),
     Case("checkpointing", None, model=lambda: stacked(Block)),
     Case("checkpointing", "no_repeated_blocks"),

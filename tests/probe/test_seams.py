@@ -6,9 +6,13 @@ import weakref
 import pytest
 import torch
 from fixing import fixed
-from torch import nn
+from lightning.fabric import Fabric
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.swa_utils import AveragedModel
 
 from stepscope.probe import observer
+from stepscope.probe.points.root_model import inside_wrapper, is_called_compiled
 
 
 @pytest.fixture
@@ -98,3 +102,74 @@ def test_an_optimizers_step_is_met_once_though_it_calls_its_base(run):
         optimizer.step()
         assert parameter.item() == 0.5
     assert met == ["SGD", "Mine"]
+
+
+class Own(AveragedModel):
+    """With a forward of its own."""
+
+    def forward(self, x):
+        return super().forward(x) + 1
+
+
+def compiled(model):
+    return torch.compile(model, backend="eager")
+
+
+def in_fabric(model):
+    return Fabric(accelerator="cpu", devices=1).setup(model)
+
+
+@pytest.fixture
+def group():
+    """Of this process alone."""
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        *(nn.DataParallel, DistributedDataParallel, compiled, in_fabric, AveragedModel),
+        lambda model: DistributedDataParallel(compiled(model)),
+        lambda model: AveragedModel(nn.DataParallel(model)),
+        type("Mine", (DistributedDataParallel,), {}),
+    ],
+    ids=["dp", "ddp", "compiled", "fabric", "averaged", "compiled in ddp", "both", "subclass"],
+)
+def test_fixes_meet_the_model_inside_what_only_calls_it(run, group, wrap):
+    prepared, called = [], []
+
+    def around(call, module, *args):
+        called.append(module)
+        return call(module, *args)
+
+    run.observer.seams.root_found(prepared.append)
+    run.observer.seams.root_called(around)
+    wrapped = wrap(nn.Linear(2, 2))
+    inner = inside_wrapper(wrapped)
+    assert type(inner) is nn.Linear
+    expected = inner(torch.ones(1, 2))
+    torch.testing.assert_close(wrapped(torch.ones(1, 2)), expected)
+    torch.testing.assert_close(wrapped(torch.ones(1, 2)), expected)
+    assert prepared == [inner]
+    assert called == [inner] * 3
+
+
+def test_a_wrapper_that_adds_something_is_a_model_itself():
+    several = nn.DataParallel(nn.Linear(2, 2))
+    several.device_ids = [0, 1]
+    for model in (several, Own(nn.Linear(2, 2)), nn.Sequential(nn.Linear(2, 2))):
+        assert inside_wrapper(model) is model
+
+
+def test_a_class_of_the_programs_with_a_wrappers_name_is_a_model_itself():
+    model = type("DataParallel", (nn.Sequential,), {})(nn.Linear(2, 2))
+    assert inside_wrapper(model) is model
+
+
+def test_it_is_known_of_a_model_that_it_is_called_compiled():
+    models = nn.Linear(2, 2), nn.Linear(2, 2)
+    for model in (compiled(models[0]), AveragedModel(models[1])):
+        inside_wrapper(model)
+    assert [*map(is_called_compiled, models)] == [True, False]

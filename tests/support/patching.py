@@ -36,6 +36,14 @@ class Project:
         return (self.cwd / name).read_bytes().decode()
 
 
+def calls_apply(patch: TunedPatch) -> dict[str, str]:
+    """The fixes that a patch applies by a call, each with what is said of it."""
+    words = {one.fix: one.words for one in patch.edits}
+    found = {fix: said for fix, said in words.items() if said.startswith("call stepscope.apply(")}
+    assert bool(found) == ("\n+stepscope.apply(" in (patch.text or ""))
+    return found
+
+
 def _listed(records: Applied | list[Applied]) -> list[Applied]:
     return records if isinstance(records, list) else [records]
 

@@ -5,7 +5,7 @@ import subprocess
 from textwrap import dedent
 
 import pytest
-from patching import at, project
+from patching import at, calls_apply, project
 
 from stepscope.measure.source_diff import apply_diff
 from stepscope.record.fix import (
@@ -57,11 +57,10 @@ def test_places_in_a_remark_are_not_where_the_fix_took_hold(tmp_path):
     assert patch.by_hand == ()
 
 
-def test_a_fix_of_a_run_that_kept_sentences_only_is_left_to_the_user(tmp_path):
+def test_a_fix_of_a_run_that_kept_sentences_only_is_applied_by_a_call(tmp_path):
     made = project(tmp_path, LOADER)
     patch = made.patch("workers=4", workers=Applied(OTHER_TARGET, text="DataLoader at train.py:5"))
-    assert patch.text is None
-    assert "where it took effect was not recorded" in patch.by_hand[0].words
+    assert "where it took effect was not recorded" in calls_apply(patch)["workers"]
 
 
 def test_an_argument_that_is_there_is_replaced_and_all_else_stays(tmp_path):
@@ -198,17 +197,80 @@ def test_moves_of_a_batch_no_longer_wait_and_neither_do_those_beside_them(tmp_pa
 def test_persistent_workers_are_not_written_where_there_are_no_workers(tmp_path):
     made = project(tmp_path, LOADER)
     patch = made.patch("persistent", persistent=AT)
-    assert patch.text is None
-    assert patch.by_hand[0].fix == "persistent"
-    assert "no num_workers is written there" in patch.by_hand[0].words
+    assert "no num_workers is written there" in calls_apply(patch)["persistent"]
+    assert "persistent_workers" not in made.patched(patch)
 
 
-def test_fixes_that_are_only_words_are_left_to_the_user(tmp_path):
+def test_what_needs_workers_follows_them_into_the_call(tmp_path):
+    made = project(tmp_path, LOADER.replace("DataLoader(data", "make['x'](data"))
+    patch = made.patch("workers=4", "persistent", workers=AT, persistent=AT)
+    assert 'stepscope.apply("workers=4", "persistent")\n' in made.patched(patch)
+
+
+def test_fixes_that_no_line_expresses_are_applied_by_one_call_behind_the_imports(tmp_path):
     made = project(tmp_path, LOADER)
-    patch = made.patch("cuda_graph", "prefetch", "workers=2", workers=AT, cuda_graph=at(6))
-    assert [one.fix for one in patch.by_hand] == ["prefetch", "cuda_graph"]
+    fixes = ("cuda_graph", "prefetch", "workers=2", "cache=4G")
+    applied = {"cuda_graph": at(6), "prefetch": AT, "cache": AT}
+    patch = made.patch(*fixes[:3], workers=AT, **applied)
+    assert patch.by_hand == ()
+    assert calls_apply(patch).keys() == {"prefetch", "cuda_graph"}
+    assert made.patched(patch).startswith(
+        "import torch\n"
+        "from torch.utils.data import DataLoader\n"
+        "import stepscope\n"
+        "\n"
+        'stepscope.apply("prefetch", "cuda_graph")\n'
+        "\n"
+        "def main():\n"
+        "    loader = DataLoader(data, batch_size=8, shuffle=True, num_workers=2)\n"
+    )
+
+
+def test_a_fix_written_in_some_places_only_is_applied_by_a_call_in_all(tmp_path):
+    text = LOADER + "        x = x.to(device) if batch else y\n"
+    made = project(tmp_path, text.replace("step(batch)", "step(of.to(batch))"))
+    patch = made.patch("pin", "persistent", pin=[AT, at(3)])
+    assert calls_apply(patch).keys() == {"pin"}
+    assert "pin_memory" not in made.patched(patch)
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "expected"),
+    [
+        ("import more1\n\nmore1.main()\n", "def main():\n    f()\n",
+         'import more1\nimport stepscope\n\nstepscope.apply("prefetch")\n\nmore1.main()\n'),
+        ('"""Doc."""\nfrom __future__ import annotations\n\nimport more1\n',
+         "x = 1\nloader = f()\n",
+         '"""Doc."""\nfrom __future__ import annotations\n\n'
+         'import stepscope\n\nstepscope.apply("prefetch")\nimport more1\n'),
+        ("import more1\n", "class A:\n    loader = f()\n",
+         'import stepscope\n\nstepscope.apply("prefetch")\nimport more1\n'),
+        ("import sys; import more1\n", "def main():\n    f()\n",
+         'import stepscope\n\nstepscope.apply("prefetch")\nimport sys; import more1\n'),
+        ("print(1)\n", "def main():\n    f()\n",
+         'import stepscope\n\nstepscope.apply("prefetch")\nprint(1)\n'),
+    ],
+    ids=["in a function", "while imported", "in a class", "two on a line", "no imports"],
+)  # fmt: skip
+def test_the_call_stands_before_what_it_acts_on(tmp_path, text, more, expected):
+    made = project(tmp_path, text, more)
+    assert made.patched(made.patch("prefetch", prefetch=at(2, "more1.py"))) == expected
+
+
+@pytest.mark.parametrize("program", ["gone.py", "-m gone"])
+def test_without_a_first_file_of_the_projects_the_user_is_told_what_to_do(tmp_path, program):
+    made = project(tmp_path, LOADER)
+    made.seen["run"]["program"] = program
+    patch = made.patch("prefetch", "workers=2", prefetch=AT, workers=AT)
     assert [edit.fix for edit in patch.edits] == ["workers"]
-    assert all(one.words for one in patch.by_hand)
+    assert [one.fix for one in patch.by_hand] == ["prefetch"]
+    assert "stepscope.apply: the program's first file was not found" in patch.by_hand[0].words
+
+
+def test_a_fix_that_took_effect_nowhere_is_not_applied(tmp_path):
+    patch = project(tmp_path, LOADER).patch("prefetch")
+    assert patch.text is None
+    assert patch.by_hand[0].fix == "prefetch"
 
 
 SWITCHES = """
@@ -254,12 +316,11 @@ def test_a_variable_the_allocator_reads_is_set_before_any_import(tmp_path):
     assert lines[5] == "import argparse"
 
 
-def test_a_switch_the_program_sets_itself_is_left_to_the_user(tmp_path):
+def test_a_switch_the_program_sets_itself_is_overridden_by_a_call(tmp_path):
     made = project(tmp_path, SWITCHES.format(torch="import torch"))
     own = Applied(Target("tf32_setting"), overrides=SourceLine("train.py", 12))
     patch = made.patch("tf32", tf32=[ON, own])
-    assert patch.text is None
-    assert "sets it differently itself" in patch.by_hand[0].words
+    assert "sets it differently itself" in calls_apply(patch)["tf32"]
 
 
 def test_a_program_that_begins_elsewhere_is_switched_where_torch_is_imported(tmp_path):
@@ -288,8 +349,8 @@ def test_only_the_users_own_files_that_ran_are_changed(tmp_path, name, why):
         (made.cwd / other).write_bytes((made.cwd / "train.py").read_bytes())
     (made.cwd / "env" / "pyvenv.cfg").write_text("")
     patch = made.patch("workers=2", workers=at(5, name))
-    assert patch.text is None
-    assert why in patch.by_hand[0].words
+    assert {edit.file for edit in patch.edits} == {"train.py"}
+    assert why in calls_apply(patch)["workers"]
 
 
 def test_a_file_changed_since_it_ran_is_left_alone(tmp_path):
@@ -304,14 +365,12 @@ def test_a_file_changed_since_it_ran_is_left_alone(tmp_path):
     assert "was changed since it ran" in made.patch("workers=2", workers=AT).by_hand[0].words
 
 
-def test_an_edit_that_would_not_compile_is_left_out_and_the_others_are_kept(tmp_path):
+def test_an_edit_that_would_not_compile_is_left_out(tmp_path):
     made = project(tmp_path, "import torch\na = DataLoader(x for x in y)\nb = DataLoader(z)\n")
     where = [at(2), at(3)]
     patch = made.patch("workers=2", workers=where)
-    after = made.patched(patch)
-    assert after.endswith("a = DataLoader(x for x in y)\nb = DataLoader(z, num_workers=2)\n")
-    assert [edit.line for edit in patch.edits] == [3]
-    assert patch.by_hand[0].words.endswith("(train.py:2: it would not compile)")
+    assert made.patched(patch).endswith("a = DataLoader(x for x in y)\nb = DataLoader(z)\n")
+    assert calls_apply(patch)["workers"].endswith("(train.py:2: it would not compile)")
 
 
 @pytest.mark.parametrize("tool", [["git", "apply", "--check"], ["patch", "-p1", "--dry-run"]])

@@ -100,7 +100,7 @@ def _promised(finding: Finding, case: Case) -> Finding:
 
 def _told(finding: Finding, case: Case, level: Level) -> Finding:
     """A finding for the outside: with its edit and its advice in words, without its replay."""
-    edited = with_edit(finding, case.source, case.optimizers)
+    edited = with_edit(finding, case.source, case.device, case.optimizers)
     told = with_trainer_settings(edited, case.through, case.device)
     return replace(
         told,

@@ -16,10 +16,13 @@ Source = Callable[[str, int], str | None]
 _MOST_LINES = 12
 
 
-def with_edit(finding: Finding, source: Source, optimizers: tuple[Place, ...] = ()) -> Finding:
+def with_edit(
+    finding: Finding, source: Source, device: str, optimizers: tuple[Place, ...] = ()
+) -> Finding:
     """The finding with its fixed line; unchanged if no line is known for its fix.
 
-    `optimizers`: where optimizers are made, for fixes that edit that line.
+    `device`: the kind the program runs on. `optimizers`: where optimizers are made, for fixes that
+    edit that line.
     """
     if finding.fix is None:
         return finding
@@ -33,14 +36,14 @@ def with_edit(finding: Finding, source: Source, optimizers: tuple[Place, ...] = 
     made = optimizers if one.works_on is ProgramPart.OPTIMIZER else ()
     for place in (*finding.where, *made):
         line = statement(source, place.file, place.line) if place.file and place.line else None
-        edit = one.edit(value, line) if line is not None else None
+        edit = one.edit_on(device, value, line) if line is not None else None
         if line is None or edit is None or edit.line is None:
             continue
         indent = line[: len(line) - len(line.lstrip())]
         changed = [edit.line] if edit.line.strip() else []
         after = (*(f"{indent}{text}" for text in edit.before), *changed)
         return replace(finding, edit=SourceEdit(place.file, place.line, line, after, edit.words))
-    edit = one.edit(value, "")
+    edit = one.edit_on(device, value, "")
     if edit.line is None and edit.before:
         return replace(finding, edit=SourceEdit(None, None, None, edit.before, edit.words))
     return finding

@@ -9,6 +9,7 @@ from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import PRIOR_GAINS, ObservedProgram, ProgramPart
 from stepscope.fixes.edit.calls import with_argument
 from stepscope.fixes.edit.source import Change, Source
+from stepscope.fixes.edit.statements import apply_call
 from stepscope.record.errors import UsageError
 from stepscope.record.fix import (
     INSTALL_FAILED,
@@ -16,12 +17,14 @@ from stepscope.record.fix import (
     Applied,
     Broke,
     FixKind,
+    FixOutcome,
     NotApplied,
     Reason,
     SourceEdit,
     SourceLine,
     TrainingChange,
     fact_state,
+    outcome_of,
 )
 from stepscope.record.fix_words import sentence
 from stepscope.record.trial import Rejection
@@ -36,7 +39,7 @@ __all__ = ["Fix", "FixContext", "FixKind", "LiveProgram", "SourceEdit"]
 
 @dataclass(frozen=True, slots=True)
 class LiveModel:
-    """A root model, seen through `nn.DataParallel` with one device."""
+    """A root model, seen through wrappers."""
 
     module: Any
     inputs: "frozenset[InputKind]" = frozenset()
@@ -98,10 +101,16 @@ def refused_by_all(answers: Iterable[NotApplied | None]) -> NotApplied | None:
 class FixContext:
     """A fix's access to the program, and where it reports what it did."""
 
-    def __init__(self, fix: "Fix", seams: "Seams") -> None:
+    def __init__(self, fix: "Fix", seams: "Seams", value: Any = None) -> None:
         self.seams = seams
+        self.value = value
         self._fix = fix
-        self._reported: set[Applied | NotApplied] = set()
+        self._reported: dict[Applied | NotApplied, None] = {}
+
+    @property
+    def outcome(self) -> FixOutcome:
+        """What it reported so far."""
+        return outcome_of(self._fix.name, self.value, [*self._reported], self._fix.missing)
 
     def applied(self, record: Applied, kind: FixKind | None = None) -> None:
         """It took effect. `kind`: if not the fix's usual one."""
@@ -136,9 +145,9 @@ class FixContext:
     def _report(self, record: Applied | NotApplied) -> None:
         if record in self._reported or self.seams.inert:
             return
-        self._reported.add(record)
+        self._reported[record] = None
         said = {"state": fact_state(record), "record": record.to_json(), "text": sentence(record)}
-        self.seams.core.facts.write("fix", name=self._fix.name, **said)
+        self.seams.core.report(self._fix.name, **said)
 
 
 class Fix:
@@ -184,8 +193,8 @@ class Fix:
     """Fixes it must not be combined with."""
     missing: str = "never reached"
     """Why it did nothing, if it reported nothing."""
-    edited_by_hand: bool = False
-    """Its edit is described, never written into the source."""
+    edited_by_call: bool = False
+    """Its edit is a call of `stepscope.apply`: a few lines of source cannot express it."""
     edited_at_top: bool = False
     """Its edit is `SourceEdit.before`, inserted at the top of the program, before torch is imported
     if it sets the environment."""
@@ -305,12 +314,21 @@ class Fix:
         changed = with_argument(line, self.argument_of, self.argument, text)
         return SourceEdit(f"pass {self.argument}={text} to the {owner}", changed)
 
+    def edit_on(self, device: str, value: Any, line: str) -> SourceEdit:
+        """The same for a program on that kind of device, with the call that does what the lines of
+        a source cannot."""
+        edit = self.edit(value, line)
+        if not self.edited_by_call:
+            return edit
+        text = self.name if value is None else f"{self.name}={value}"
+        return replace(edit, before=("import stepscope", apply_call([text])))
+
     def patch(self, value: Any, applied: Sequence[Applied], files: "SourceFiles") -> "FoundEdits":
         """The parts of a patch that write it into the source where it took effect, and the places
         left to the user. Unless a fix does it otherwise: arguments of the calls on those lines."""
         from stepscope.fixes.edit import locate
 
-        if self.edited_by_hand:
+        if self.edited_by_call:
             return iter(())
         if self.edited_at_top:
             return locate.at_the_top(self, value, applied, files, bool(self.environment(value)))

@@ -16,6 +16,7 @@ from weakref import ref
 
 from stepscope.probe.device_clock import DeviceClock
 from stepscope.probe.host_sampler import HostSampler
+from stepscope.probe.points.seams import FixHost
 from stepscope.probe.row_log import BACKWARD, MARKED, OPTIMIZER, STEPPED, RowLog
 from stepscope.probe.sites import SiteKey, Sites, WaitSite
 from stepscope.probe.step_rule import FIRST_STEPS, NEVER, Evaluations, StepRule
@@ -54,14 +55,15 @@ class FeedingLoader(NamedTuple):
     """Of the tensors in one."""
 
 
-class Core:
+class Core(FixHost):
     """The state of observing one process."""
 
     def __init__(self, options: ProbeOptions) -> None:
+        super().__init__(options.fixes)
         folder = Path(options.folder)
         self.options = options
         self.facts = FactLog(folder / "facts.jsonl")
-        self.log = RowLog(folder / "rows.npy", options.launched_ns, self._failed)
+        self.log: RowLog = RowLog(folder / "rows.npy", options.launched_ns, self._failed)
         self.sites = Sites(folder, self.facts)
         self.device = DeviceClock(self.log)
         self.window = Window(options, self.log, self.facts)
@@ -73,24 +75,13 @@ class Core:
         self.clocks: Any = None
         """What turns the phase clocks off and on; None: they are on in every step."""
         self.evaluations = Evaluations()
-        self.steps = 0
-        self.on_step: list[Callable[[int], int]] = []
-        """Called after a step; each says from which step on it wants to be called again."""
         self.find_lines = True
         """Whether the lines that begin a step's phases are looked up in this step."""
         self.on_root: list[Callable[[Any, Any], None]] = []
         """Called with a root model that has returned, and its arguments."""
-        self.on_first_call: list[Callable[[Any], None]] = []
-        """Called with a root model before its first call."""
-        self.around_root: list[Callable[..., Any]] = []
-        """Called around every call of a root model, as `handler(call, module, …)`."""
-        self.fixing = False  # whether any fix wants to know of root models
         self.on_optimizer: list[Callable[[Any, int], None]] = []
         self.on_config: list[Callable[[], None]] = []
         """Called whenever the configuration has been read."""
-        self.on_end: list[Callable[[], None]] = []
-        self.roots: Any = None
-        self.optimizer_point: Any = None
         self.scaler: ref[Any] | None = None
         """The loss scaler the program uses, if any."""
         self.feeding: FeedingLoader | None = None
@@ -108,8 +99,6 @@ class Core:
         self._elsewhere = _Elsewhere()
         self.delivering = False  # whether a loader has delivered: then samples are counted there
         self.batches = 0
-        self.compiles = False
-        """Whether torch.compile or torch.export is in use: only then can Dynamo be tracing us."""
         self.stepping = False  # whether steps are counted by optimizers or marks
         self._marked = False
         self._stepped = 0
@@ -130,6 +119,9 @@ class Core:
         except Exception:
             pass
 
+    def report(self, fix: str, **said: Any) -> None:
+        self.facts.write("fix", name=fix, **said)
+
     def guard(self, problem: Exception) -> None:
         """On a fault of our own, switch off; it never reaches the program."""
         if not self.device.failed_by(problem):
@@ -145,7 +137,6 @@ class Core:
         self.facts.write(OptimizerMadeFact(name=type(optimizer).__qualname__, site=site))
 
     def wake(self) -> None:
-        """Call the callbacks of steps after the next one."""
         self._due = self._wake = 0
 
     def wait_site(self, wait: HostWait) -> WaitSite:
@@ -239,8 +230,12 @@ class Core:
         self._elsewhere.rules.setdefault(get_ident(), StepRule()).add(who)
 
     def called_elsewhere(self) -> None:
-        """A root model has returned in a thread that is not observed."""
         self._elsewhere.calls += 1
+
+    def step_skipped(self, optimizer: Any) -> None:
+        if self.optimizer_point is not None and not self.log.off and not self.runs_backward():
+            self.skipped_updates += 1
+            self.optimizer_stepped(self.optimizer_point.number(optimizer))
 
     def backward_ended_elsewhere(self) -> None:
         """An outermost backward has ended in a thread that is not observed."""

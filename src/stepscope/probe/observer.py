@@ -195,8 +195,8 @@ class Observer:
         """The program is about to set or remove a function of `sys.setprofile`, as cProfile does.
         It is not to see our calls: nothing of ours is in place meanwhile. Trials stay as they are:
         they end at a step, and are compared step by step."""
-        options = self.core.options
-        if self.core.log.observing or options.steps is not None or options.proof or options.fixes:
+        core, options = self.core, self.core.options
+        if core.log.observing or options.steps is not None or options.proof or core.fixes:
             return
         try:
             caller, thread = sys._getframe(2), get_ident()

@@ -80,8 +80,9 @@ _WORTH_NOTING_NS = 5_000_000
 class ImportWatch:
     """A finder at the head of sys.meta_path that finds nothing itself."""
 
-    def __init__(self, started_ns: int) -> None:
+    def __init__(self, started_ns: int, timing: bool = True) -> None:
         self.started_ns = started_ns
+        self._timing = timing  # else only modules that are waited for are looked at
         self.noted: list[tuple[str, int, int]] = []  # name, begun, elapsed
         self.note: Callable[[str, int, int], Any] = lambda *slow: self.noted.append(slow)
         self._callbacks: dict[str, list[Callable[[ModuleType], Any]]] = {}
@@ -108,7 +109,8 @@ class ImportWatch:
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """What the others find, timed where it is an outermost import or one waited for."""
-        if name in self._looking or (self._depth and name not in self._callbacks):
+        unasked = (self._depth or not self._timing) and name not in self._callbacks
+        if name in self._looking or unasked:
             return None
         self._looking.add(name)
         try:
@@ -151,5 +153,16 @@ class ImportWatch:
                     self.note(name, begun, elapsed)
             for callback in self._callbacks.pop(name, ()):
                 callback(module)
+            if not (self._timing or self._callbacks):
+                self.remove()
 
         loader.exec_module = exec_module
+
+
+def import_watch() -> ImportWatch:
+    """What waits for modules in this process; a new one where nothing does."""
+    found = next((one for one in sys.meta_path if isinstance(one, ImportWatch)), None)
+    if found is None:
+        found = ImportWatch(0, timing=False)
+        found.install()
+    return found

@@ -197,8 +197,10 @@ def describe_model(module: Any) -> ModelConfig:
         convolved_dims=sorted({len(m.kernel_size) for m in parts if isinstance(m, _ConvNd)}),
         attends=any("attention" in type(m).__name__.lower() for m in parts),
         training=bool(module.training),
-        compiled=hasattr(module, "_orig_mod")
-        or any(getattr(m, "_compiled_call_impl", None) is not None for m in parts),
+        compiled=any(
+            "_orig_mod" in m._modules or getattr(m, "_compiled_call_impl", None) is not None
+            for m in parts
+        ),
         ddp=any(type(m).__name__ in _DATA_PARALLEL for m in parts),
     )
 

@@ -7,7 +7,7 @@ the finished sentence, so that a process that never imported the fix reads all o
 dataclasses, since the user's program imports this: importing msgspec would take as long again.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Self
@@ -285,7 +285,10 @@ def fix_outcomes(facts: Iterable[Any], asked: Iterable[str] = ()) -> list[FixOut
             kind = _KINDS[FixState(fact["state"])]
             data = fact.get("record") or _UNTYPED | {"kind": fact["kind"]}
             records[name].append(kind.from_json(data, fact.get("text")))
-    found = [_outcome(fact, records[name]) for name, fact in requested.items()]
+    found = [
+        outcome_of(name, fact["value"], records[name], fact["text"])
+        for name, fact in requested.items()
+    ]
     for text in asked:
         name, _, value = text.partition("=")
         if name not in requested:
@@ -300,15 +303,18 @@ def fact_state(record: Applied | NotApplied) -> FixState:
     return next(state for state, kind in _KINDS.items() if type(record) is kind)
 
 
-def _outcome(fact: Mapping[str, Any], records: list[Applied | NotApplied]) -> FixOutcome:
+def outcome_of(
+    name: str, value: int | str | None, records: Sequence[Applied | NotApplied], missing: str
+) -> FixOutcome:
+    """What became of a fix that reported these; `missing`: why it did nothing, if nothing."""
     applied = tuple(one for one in records if isinstance(one, Applied))
     broke = [one for one in records if isinstance(one, Broke)]
     refused = [one for one in records if type(one) is NotApplied]
     if not records:
-        refused = [NotApplied(NOTHING_FOUND, text=fact["text"])]
+        refused = [NotApplied(NOTHING_FOUND, text=missing)]
     return FixOutcome(
-        fact["name"],
-        fact["value"],
+        name,
+        value,
         max(map(fact_state, records), key=[*_KINDS].index, default=FixState.NOT_APPLICABLE),
         max((one.kind for one in applied if one.kind), key=[*FixKind].index, default=None),
         applied,

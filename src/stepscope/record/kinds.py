@@ -1,7 +1,8 @@
 """Kinds that documents name by a word and several layers distinguish."""
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Self
+from typing import Final, NamedTuple, Self
 
 
 class WordedEnum(StrEnum):
@@ -88,3 +89,23 @@ class SampleWork(StrEnum):
     """Compressed or serialized bytes become pixels, audio samples or objects."""
     AUGMENTING = "augmenting"
     """Arrays, images or tensors become others."""
+
+
+class ModelWrapper(NamedTuple):
+    """A module that does nothing with a model but call it, as far as fixes care."""
+
+    package: str
+    attribute: str
+    """Where it keeps the model."""
+    made_by: tuple[str, ...]
+    """What makes one, as it is called in a source: given the model, it returns the wrapper."""
+
+
+MODEL_WRAPPERS: Final[Mapping[str, ModelWrapper]] = {
+    "DataParallel": ModelWrapper("torch.nn.", "module", ("DataParallel",)),
+    "DistributedDataParallel": ModelWrapper("torch.nn.", "module", ("DistributedDataParallel",)),
+    "AveragedModel": ModelWrapper("torch.optim.", "module", ("AveragedModel",)),
+    "OptimizedModule": ModelWrapper("torch._dynamo.", "_orig_mod", ("compile",)),
+    "_FabricModule": ModelWrapper("lightning", "_forward_module", ("setup", "setup_module")),
+}
+"""By the name of their class. `nn.DataParallel` counts with one device."""

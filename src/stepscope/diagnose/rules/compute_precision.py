@@ -153,7 +153,7 @@ def _on_cpu(case: Case) -> Iterable[Finding]:
         id=low_precision.id,
         title="fp32 products on a CPU with fast bf16",
         why=f"{share:.0%} of the step is fp32 matrix products; this CPU measured faster in bf16.",
-        advice='Run the model under torch.autocast("cpu", torch.bfloat16).',
+        advice='Run the model under torch.autocast("cpu", dtype=torch.bfloat16).',
         share=share,
         evidence=(Evidence("matrix products", products, "ms"),),
         where=facts.sites(case, "forward"),

@@ -13,6 +13,7 @@ from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ObservedProgram, unsuitable
 from stepscope.fixes.arithmetic.loss_scaler import LossScaler
 from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram, SourceEdit, refused_by_all
+from stepscope.fixes.edit.source import indented
 from stepscope.fixes.inspect import devices
 from stepscope.fixes.inspect.tensors import map_tensors
 from stepscope.fixes.inspect.user_code import calling_frame
@@ -146,12 +147,13 @@ class Amp(Fix):
         return Broke(NOT_IN_HALF, code=line)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
-        indent = line[: len(line) - len(line.lstrip())]
-        context = _autocast_line("cuda", value)
+        return self.edit_on("cuda", value, line)
+
+    def edit_on(self, device: str, value: Any, line: str) -> SourceEdit:
         words = "call the model under autocast, and use .float() on what it returns"
         if value == "fp16":
             words += "; scale the loss with a torch.amp.GradScaler"
-        return SourceEdit(words, f"{indent}    {line.lstrip()}", before=(context,))
+        return SourceEdit(words, indented(line), before=(_autocast_line(device, value),))
 
     def patch(self, value: Any, applied: Sequence[Applied], files: "SourceFiles") -> "FoundEdits":
         from stepscope.fixes.edit.locate import rewritten
@@ -179,7 +181,7 @@ class _Casting:
         self._autocast = unwatched_autocast()
         self._value = value
         self._off = False
-        self._graphed = "cuda_graph" in context.seams.core.options.fixes
+        self._graphed = "cuda_graph" in context.seams.core.fixes
         self._models: dict[int, tuple[Any, str]] = {}
         """The module that holds a model's first parameter, and its name there: it may be replaced
         or removed."""

@@ -163,10 +163,7 @@ class LossScaler:
         self._wanted = self.scale / 2
         if self._bad == _PATIENCE:
             self._context.not_applied(NotApplied(OVERFLOWS, value=_PATIENCE))
-        core = self._context.seams.core
-        if core.optimizer_point is not None and not core.log.off and not core.runs_backward():
-            core.skipped_updates += 1
-            core.optimizer_stepped(core.optimizer_point.number(optimizer))
+        self._context.seams.core.step_skipped(optimizer)
 
 
 def _all_finite(gradients: Iterable[Any]) -> bool:

@@ -27,7 +27,7 @@ class Affinity(Fix):
     name = "affinity"
     group = "data"
     title = "run on the cores of the GPU's NUMA node"
-    edited_by_hand = True
+    edited_by_call = True
     kind = FixKind.EXACT
     effort = "one line, or numactl in front of the program"
     needs = "cuda"
@@ -49,15 +49,8 @@ class Affinity(Fix):
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         node = gpu_numa_node(os.environ)
-        cpus = numa_nodes().get(node, set()) if node is not None else set()
-        if not cpus:
-            words = "start the program with `numactl --cpunodebind=N`, N being the GPU's node"
-            return SourceEdit(words)
-        first, last = min(cpus), max(cpus)
-        gapless = len(cpus) == last + 1 - first
-        text = f"range({first}, {last + 1})" if gapless else f"{{{str(sorted(cpus))[1:-1]}}}"
-        words = f"start the program with `numactl --cpunodebind={node}`, or choose its cores first"
-        return SourceEdit(words, before=("import os", f"os.sched_setaffinity(0, {text})"))
+        known = f"={node}`" if node is not None else "=N`, N being the GPU's node"
+        return SourceEdit(f"start the program with `numactl --cpunodebind{known}")
 
 
 def _choice() -> tuple[set[int], Applied | NotApplied]:

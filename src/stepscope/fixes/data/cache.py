@@ -183,7 +183,7 @@ class Cache(Fix):
     name = "cache"
     group = "data"
     title = "keep samples in memory once they were made"
-    edited_by_hand = True
+    edited_by_call = True
     kind = FixKind.EXACT
     effort = "a few lines in the dataset"
     values = ("SIZE",)

@@ -231,7 +231,7 @@ class Prefetch(Fix):
     name = "prefetch"
     group = "data"
     title = "copy the next batch to the GPU while the current one computes"
-    edited_by_hand = True
+    edited_by_call = True
     kind = FixKind.EXACT
     effort = "a small class around the loader"
     needs = "cuda"

@@ -206,7 +206,7 @@ class Recycle(Fix):
     name = "recycle"
     group = "data"
     title = "have workers reuse shared memory for their batches"
-    edited_by_hand = True
+    edited_by_call = True
     kind = FixKind.EXACT
     effort = "a collate function with buffers of its own"
     missing = (

@@ -28,11 +28,20 @@ def head_line(source: Source, statement: ast.stmt) -> str:
     names = [resolved_callee(source, call) for call in calls_in(head)]
     head = copy.deepcopy(head)
     for call, name in zip(calls_in(head), names, strict=True):
-        if isinstance(call.func, ast.Attribute):
-            call.func.attr = name
-        elif isinstance(call.func, ast.Name):
-            call.func.id = name
+        called = _bound(call.func) or call.func
+        if isinstance(called, ast.Attribute):
+            called.attr = name
+        elif isinstance(called, ast.Name):
+            called.id = name
     return ast.unparse(ast.fix_missing_locations(head)).split("\n")[0]
+
+
+def loaders_beside(source: Source, statement: ast.stmt, call: ast.Call) -> list[ast.Call]:
+    """A call, and where it makes a loader those in its statement that make others."""
+    if resolved_callee(source, call) != _LOADER:
+        return [call]
+    every = calls_in(statement_head(statement))
+    return [one for one in every if resolved_callee(source, one) == _LOADER]
 
 
 def changed_arguments(statement: ast.stmt, edit: SourceEdit) -> list[CallArguments]:
@@ -75,9 +84,16 @@ def calls_in(node: ast.AST) -> list[ast.Call]:
 
 
 def callee(call: ast.Call) -> str:
-    """The last part of the called name."""
-    func = call.func
+    """The last part of the called name, that of `f` in `partial(f)(x)`."""
+    func = _bound(call.func) or call.func
     return func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
+
+
+def _bound(node: ast.expr) -> ast.expr | None:
+    """What a `partial` calls; None for others."""
+    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("partial") and node.args:
+        return node.args[0]
+    return None
 
 
 _LOADER = "DataLoader"
@@ -94,39 +110,56 @@ _POSITIONS: Mapping[str, Sequence[str]] = {
 def resolved_callee(source: Source, call: ast.Call) -> str:
     """What a call calls, by its own name: DataLoader where the name in the file is another one for
     it, as of an import, an assignment, a `partial`, a subclass, or `super().__init__` in one."""
-    if not isinstance(call.func, ast.Attribute):
-        return _LOADER if callee(call) in _loader_names(source) else callee(call)
+    names = _loader_names(source)
+    called = _bound(call.func) or call.func
+    name = f".{callee(call)}" if isinstance(called, ast.Attribute) else callee(call)
+    if names.get(name, False) or (name in names and not call.args):
+        return _LOADER
+    if not isinstance(called, ast.Attribute):
+        return callee(call)
     made: ast.AST | None = call if ast.unparse(call.func) == "super().__init__" else None
     while made is not None and not isinstance(made, ast.ClassDef):
         made = source.parents.get(made)
-    return _LOADER if made and made.name in _loader_names(source) else callee(call)
+    return _LOADER if made and made.name in names else callee(call)
 
 
-def _loader_names(source: Source) -> set[str]:
-    """Names in a file that stand for DataLoader."""
-    names, known = {_LOADER}, 0
+def _loader_names(source: Source) -> dict[str, bool]:
+    """Names in a file that stand for DataLoader, those of attributes with a dot before them, and
+    whether they take the same arguments by position."""
+    names, known = {_LOADER: True, f".{_LOADER}": True}, 0
     while len(names) > known:
         known = len(names)
         for node in ast.walk(source.tree):
             match node:
                 case ast.ImportFrom(names=imported):
-                    names |= {one.asname or one.name for one in imported if one.name == _LOADER}
-                case ast.ClassDef(name=name, bases=bases) if _any_of(bases, names):
-                    names.add(name)
+                    made = (one.asname or one.name for one in imported if one.name == _LOADER)
+                    names |= dict.fromkeys(made, True)
+                case ast.ClassDef(name=name, bases=bases):
+                    if any(_stands_for(base, names) is not None for base in bases):
+                        names.setdefault(name, True)
                 case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                    if isinstance(value, ast.Call) and callee(value) == "partial":
-                        value = value.args[0] if value.args else value
-                    if _any_of([value], names):
-                        names.add(name)
+                    if (same := _stands_for(value, names)) is not None:
+                        names.setdefault(name, same)
+                case ast.Assign(targets=[ast.Attribute(attr=name)], value=value):
+                    if (same := _stands_for(value, names)) is not None:
+                        names.setdefault(f".{name}", same)
     return names
 
 
-def _any_of(nodes: Iterable[ast.expr], names: Collection[str]) -> bool:
-    return any(
-        getattr(node, "attr", getattr(node, "id", "")) in names
-        for node in nodes
-        if isinstance(node, ast.Attribute | ast.Name)
-    )
+def _stands_for(node: ast.expr, names: Mapping[str, bool]) -> bool | None:
+    """Whether what stands for DataLoader takes the same arguments by position; None for others."""
+    match node:
+        case ast.Name(id=name):
+            return names.get(name)
+        case ast.Attribute(attr=name):
+            return names.get(f".{name}")
+        case ast.IfExp(body=body, orelse=orelse):
+            found = [_stands_for(body, names), _stands_for(orelse, names)]
+            return None if found == [None, None] else False not in found
+        case ast.Call(args=args) if (bound := _bound(node)) is not None:
+            same = _stands_for(bound, names)
+            return None if same is None else same and len(args) == 1
+    return None
 
 
 def argument_changes(source: Source, wanted: Iterable[CallArguments]) -> list[Change]:
@@ -187,6 +220,10 @@ def _different(now: ast.Call, then: ast.Call) -> dict[str, str]:
 
 def _set(source: Source, call: ast.Call, values: dict[str, str]) -> list[Change]:
     given = _given(call, _POSITIONS.get(resolved_callee(source, call), ()))
+    spread = [keyword for keyword in call.keywords if keyword.arg is None]
+    if len(spread) > 1:  # they become one dictionary, in which what comes last counts
+        inside = {id(part) for keyword in spread for part in ast.walk(keyword.value)}
+        given = {name: value for name, value in given.items() if id(value) not in inside}
     replaced = [
         Change(source.start(given[name]), source.end(given[name]), value)
         for name, value in values.items()
@@ -195,7 +232,6 @@ def _set(source: Source, call: ast.Call, values: dict[str, str]) -> list[Change]
     new = {name: value for name, value in values.items() if name not in given}
     if not new:
         return replaced
-    spread = [keyword for keyword in call.keywords if keyword.arg is None]
     if spread:  # the dictionary may name them too: what comes later in it counts
         return [*replaced, *_merged(source, spread, new)]
     return [*replaced, *_added(source, call, [f"{name}={value}" for name, value in new.items()])]

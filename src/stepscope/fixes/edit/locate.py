@@ -15,7 +15,14 @@ from stepscope.fixes.edit import calls
 from stepscope.fixes.edit.calls import TRAINER_LIBRARIES, CallArguments
 from stepscope.fixes.edit.models import model_called
 from stepscope.fixes.edit.source import Change, PatchError, Source, statement_head
-from stepscope.fixes.edit.statements import after_imports, before_imports, imports_torch
+from stepscope.fixes.edit.statements import (
+    after_imports,
+    applied_at_top,
+    apply_call,
+    before_imports,
+    imports_torch,
+    is_run_by_import,
+)
 from stepscope.record.facts import SiteFact
 from stepscope.record.fix import OTHER_TARGET, Applied, SourceEdit, SourceLine
 from stepscope.record.frames import is_program
@@ -39,10 +46,11 @@ class SourceFiles:
         self._facts = read_facts(folder / "facts.jsonl").all(SiteFact)
         self._read: dict[str, Source] = {}
 
-    def source(self, name: str) -> Source:
-        """A file by its path from the working directory. Raises PatchError."""
+    def source(self, name: str, ran: bool = True) -> Source:
+        """A file by its path from the working directory. Raises PatchError; with `ran` also where
+        none of its lines was seen running."""
         if name not in self._read:
-            self._read[name] = self._checked(name)
+            self._read[name] = self._checked(name, ran)
         return self._read[name]
 
     def sites(self, *kinds: str) -> list[SourceLine]:
@@ -72,7 +80,7 @@ class SourceFiles:
         """The file relative to the working directory."""
         return os.path.relpath(self._cwd / file, self._cwd)
 
-    def _checked(self, name: str) -> Source:
+    def _checked(self, name: str, must_run: bool) -> Source:
         path = self._cwd / name
         if not self._is_users(name):
             raise PatchError(f"{name} is not a file of this project")
@@ -86,8 +94,8 @@ class SourceFiles:
             raise PatchError(f"{name} cannot be read") from None
         if encoding != "utf-8" or _ODD & set(name):
             raise PatchError(f"{name} is not in UTF-8")
-        ran = self._ran.get(name)
-        if ran is None:
+        ran = self._ran.get(name, {})
+        if must_run and not ran:
             raise PatchError(f"no line of {name} was seen running")
         count = source.text.count("\n") + 1
         same = all(n <= count and masked_source(source.line(n)) == line for n, line in ran.items())
@@ -135,7 +143,7 @@ class EditedFix(Protocol):
     """The methods of a fix used here."""
 
     name: str
-    edited_by_hand: bool
+    edited_by_call: bool
 
     def edit(self, value: Any, line: str) -> SourceEdit: ...
 
@@ -154,7 +162,7 @@ def locate_edits(
         return [setting]
     found = list(fix.patch(value, applied, files))
     unplaced = any(one.target == OTHER_TARGET and one.place is None for one in applied)
-    if unplaced and not found and not fix.edited_by_hand:
+    if unplaced and not found and not fix.edited_by_call:
         return [LeftToUser("the program", "where it took effect was not recorded")]
     written = any(isinstance(one, PatchPart) for one in found)
     return found if setting is None or written else [setting]
@@ -193,9 +201,12 @@ def by_arguments(
             found = calls.changed_arguments(statement, edit)
             if not found:
                 raise PatchError("the call is not written there")
+            alike = [one.call for one in found]
             if calls.callee(found[0].call) in ("to", "cuda"):
-                moves = _moves(source, statement, found[0].call)
-                found = [CallArguments(call, found[0].values) for call in moves]
+                alike = _moves(source, statement, found[0].call)
+            elif len(found) == 1:  # loaders made in one statement, as in a tuple
+                alike = calls.loaders_beside(source, statement, found[0].call)
+            found = [CallArguments(call, found[0].values) for call in alike]
             yield PatchPart(fix.name, at.file, at.line, edit.words, arguments=tuple(found))
         except PatchError as problem:
             yield LeftToUser(str(at), str(problem))
@@ -245,6 +256,28 @@ def at_the_top(
         yield PatchPart(fix.name, name, 1, edit.words, changes=changes)
         return
     yield left
+
+
+def by_call(
+    fixes: Sequence[str], applied: Iterable[Applied], files: SourceFiles
+) -> tuple[str, tuple[Change, ...]]:
+    """A call of `stepscope.apply` where the program starts, for fixes as `--fix` takes them: the
+    file and its changes. Raises PatchError."""
+    call = apply_call(fixes)
+    problem = PatchError("the program's first file was not found")
+    for name in files.beginnings():
+        early = False
+        for at in places([*applied]):
+            try:
+                lines = files.source(at.file, ran=False)
+                early = early or (at.file != name and is_run_by_import(lines, at.line))
+            except PatchError:
+                continue
+        try:
+            return name, tuple(applied_at_top(files.source(name, ran=False), call, early))
+        except PatchError as refused:
+            problem = refused
+    raise problem
 
 
 def after_the_model(

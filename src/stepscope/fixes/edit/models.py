@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from stepscope.fixes.edit.calls import callee, calls_in
 from stepscope.fixes.edit.source import PatchError, Source, statement_head
+from stepscope.record.kinds import MODEL_WRAPPERS, ModelWrapper
 
 _DEEPEST = 4  # functions a model is passed through
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -18,12 +19,8 @@ class ModelVariable:
     name: str
     made: ast.stmt
 
-    @property
-    def inside(self) -> str:
-        """The model itself where `nn.DataParallel` wraps it last."""
-        value = getattr(self.made, "value", None)
-        wraps = isinstance(value, ast.Call) and callee(value) == "DataParallel"
-        return f"{self.name}.module" if wraps else self.name
+    inside: str
+    """The model itself where the statement wraps it too."""
 
 
 def model_called(source: Source, line: int, kind: str) -> ModelVariable:
@@ -37,9 +34,13 @@ def model_called(source: Source, line: int, kind: str) -> ModelVariable:
             name = ast.unparse(call.func)
             made = _made(source, name, statement, _DEEPEST)
             if made is not None:
-                found[name] = made
+                found[name] = _unwrapped(source, made)
     by_class = [model for model in found.values() if _makes(model.made, kind)]
-    trained = [one for one in found.values() if f"{one.name}.parameters(" in source.text]
+    trained = [
+        one
+        for name, one in found.items()
+        if any(f"{variable}.parameters(" in source.text for variable in (name, one.name))
+    ]
     for models in (by_class, trained, list(found.values())):
         if len(models) == 1:
             return models[0]
@@ -110,7 +111,49 @@ def _last(
         if name in map(ast.unparse, flat) and (used is None or node.lineno < used.lineno):
             found.append(node)
     made = max(found, key=lambda node: node.lineno, default=None)
-    return None if made is None else ModelVariable(name, made)
+    return None if made is None else ModelVariable(name, made, name)
+
+
+def _unwrapped(source: Source, model: ModelVariable) -> ModelVariable:
+    """The variable that a wrapper was given the model in, and where that was made; else that of
+    the wrapper. What changes a model belongs before what is built on its parameters."""
+    call, place = getattr(model.made, "value", None), 0
+    target = model.made.targets[0] if isinstance(model.made, ast.Assign) else None
+    if isinstance(target, ast.Tuple):  # as of fabric.setup, which returns what it is given
+        place = [ast.unparse(one) for one in target.elts].index(model.name)
+    wrapper = _wrapper(source, call) if isinstance(call, ast.Call) else None
+    if wrapper is None or not isinstance(call, ast.Call) or place >= len(call.args):
+        return model
+    given = call.args[place]
+    while isinstance(given, ast.Call):
+        if _wrapper(source, given) and given.args:
+            given = given.args[0]
+        elif isinstance(given.func, ast.Attribute):
+            given = given.func.value  # model.to(device)
+        else:
+            break
+    name = ast.unparse(given)
+    if name.startswith("self."):
+        inner = _last(name, ast.walk(source.scope(source.scope(model.made))), model.made)
+    else:
+        inner = _made(source, name, model.made, _DEEPEST)
+    if inner is not None and inner.made is not model.made:
+        return _unwrapped(source, inner)
+    inside = wrapper.attribute if wrapper.attribute == "module" else ""
+    return ModelVariable(model.name, model.made, f"{model.name}.{inside}".removesuffix("."))
+
+
+def _wrapper(source: Source, call: ast.Call) -> ModelWrapper | None:
+    """What a call wraps a model in."""
+    name = callee(call)
+    for node in ast.walk(source.tree):
+        for one in node.names if isinstance(node, ast.ImportFrom) else ():
+            name = one.name if one.asname == name else name
+    found = next((one for one in MODEL_WRAPPERS.values() if name in one.made_by), None)
+    if found is None or found.package.startswith("torch."):
+        torchs = name != "compile" or ast.unparse(call.func) in ("torch.compile", "compile")
+        return found if torchs else None
+    return found if "Fabric(" in source.text else None
 
 
 def _makes(made: ast.stmt, kind: str) -> bool:

@@ -113,6 +113,22 @@ class Source:
         return found
 
 
+def deeper(indent: str) -> str:
+    """What a block at an indentation adds to it."""
+    return "\t" if indent.endswith("\t") else "    "
+
+
+def indented(line: str) -> str | None:
+    """A statement on one line, as it stands in a block of its own; None where that takes more than
+    the line: where it opens a block, or is not whole."""
+    try:
+        whole = len(ast.parse(line.strip()).body) == 1
+    except (SyntaxError, ValueError):
+        whole = False
+    indent = line[: len(line) - len(line.lstrip())]
+    return f"{indent}{deeper(indent)}{line.lstrip()}" if whole else None
+
+
 def statement_head(node: ast.stmt) -> ast.stmt:
     """A statement without its body: the same nodes otherwise."""
     if not isinstance(node, Block):

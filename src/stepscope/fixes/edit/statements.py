@@ -2,8 +2,11 @@
 the top of a file."""
 
 import ast
+import json
+from collections.abc import Sequence
+from typing import TypeGuard
 
-from stepscope.fixes.edit.source import Change, PatchError, Source
+from stepscope.fixes.edit.source import Change, PatchError, Source, deeper
 
 
 def after_imports(source: Source, lines: tuple[str, ...]) -> list[Change]:
@@ -11,6 +14,23 @@ def after_imports(source: Source, lines: tuple[str, ...]) -> list[Change]:
     last = _last_import(source)
     gap = source.after(last, ("",), order=1)
     return [*imports_torch(source), gap, source.after(last, lines, order=2)]
+
+
+def apply_call(fixes: Sequence[str]) -> str:
+    """The statement that applies fixes, given as `--fix` takes them."""
+    return f"stepscope.apply({', '.join(map(json.dumps, fixes))})"
+
+
+def applied_at_top(source: Source, call: str, early: bool) -> list[Change]:
+    """A call of stepscope behind the imports a file begins with, or before them: where something
+    imported is what it acts on, or other code stands beside them. Raises PatchError."""
+    leading = _leading_imports(source)
+    if leading and not early and source.stands_alone(leading[-1]):
+        last = leading[-1]
+        gap = source.after(last, ("",), order=1)
+        imported = source.after(last, ("import stepscope",))
+        return [imported, gap, source.after(last, (call,), order=3)]
+    return before_imports(source, ("import stepscope", "", call))
 
 
 def before_imports(source: Source, lines: tuple[str, ...]) -> list[Change]:
@@ -38,24 +58,40 @@ def imports_torch(source: Source) -> list[Change]:
 def _last_import(source: Source) -> ast.stmt:
     """The last of the imports a file begins with; torch's own, where that comes later. Raises
     PatchError where torch is not imported there."""
-    last: ast.stmt | None = None
-    found, leading = False, True
-    for node in source.tree.body:
-        match node:
-            case ast.Import(names=names):
-                modules = [alias.name for alias in names]
-            case ast.ImportFrom(module=module):
-                modules = [module or ""]
-            case _:
-                leading = leading and (_is_docstring(node) or _only_imports(node))
-                continue
-        torchs = any(name.partition(".")[0] == "torch" for name in modules)
-        if leading or (torchs and not found):
-            last = node
-        found = found or torchs
-    if last is None or not found:
+    first = next(filter(_imports_torch, source.tree.body), None)
+    if first is None:
         raise PatchError("torch is not imported at the beginning")
-    return last
+    return max([first, *_leading_imports(source)], key=lambda node: node.lineno)
+
+
+def _imports_torch(node: ast.stmt) -> bool:
+    match node:
+        case ast.Import(names=names):
+            modules = [alias.name for alias in names]
+        case ast.ImportFrom(module=module):
+            modules = [module or ""]
+        case _:
+            return False
+    return any(name.partition(".")[0] == "torch" for name in modules)
+
+
+def _leading_imports(source: Source) -> list[ast.stmt]:
+    """Those a file begins with."""
+    found: list[ast.stmt] = []
+    for node in source.tree.body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found.append(node)
+        elif not (_is_docstring(node) or _only_imports(node)):
+            break
+    return found
+
+
+def is_run_by_import(source: Source, line: int) -> bool:
+    """Whether a line runs while the file is imported, before anything behind its own imports."""
+    node = source.statement(line)
+    while node is not None and not isinstance(scope := source.scope(node), ast.Module):
+        node = scope if isinstance(scope, ast.ClassDef) else None
+    return node is not None
 
 
 def _only_imports(node: ast.stmt) -> bool:
@@ -84,16 +120,18 @@ def under_autocast(context: str, source: Source, line: int) -> list[Change]:
     parts = list(ast.walk(node))
     if any(isinstance(part, ast.Attribute) and part.attr in ("backward", "step") for part in parts):
         raise PatchError("backward is called in the same statement")
-    if not source.stands_alone(node) or any(map(_is_long_string, parts)):
+    if not source.stands_alone(node):
         raise PatchError("the statement cannot be indented")
     last = node.end_lineno or node.lineno
+    strings = (part for part in parts if _is_long_string(part))
+    inside = {n for one in strings for n in range(one.lineno + 1, (one.end_lineno or 0) + 1)}
     indent = source.indent(node.lineno)
     begin = source.begins(node.lineno)
     changes = [Change(begin, begin, f"{indent}{context}{source.newline}", _FIRST)]
     for number in range(node.lineno, last + 1):
-        if source.line(number).strip():
-            at = source.begins(number)
-            changes.append(Change(at, at, "    ", _THEN))
+        if source.line(number).strip() and number not in inside:
+            at = source.begins(number) + len(source.indent(number))
+            changes.append(Change(at, at, deeper(indent), _THEN))
     back = _made_float(source, node)
     if back is not None:
         changes.append(source.after(node, (back,)))
@@ -118,8 +156,8 @@ def _made_float(source: Source, node: ast.stmt) -> str | None:
     return f"{target.id} = {target.id}.float()"
 
 
-def _is_long_string(node: ast.AST) -> bool:
-    """A string that goes on over lines: indenting would change it."""
+def _is_long_string(node: ast.AST) -> TypeGuard[ast.JoinedStr | ast.Constant]:
+    """A string that goes on over lines: indenting those would change it."""
     match node:
         case ast.JoinedStr() | ast.Constant(value=str() | bytes()):
             return (node.end_lineno or 0) > node.lineno

@@ -109,7 +109,9 @@ def reason_not_compiled(module: Any) -> Reason | None:
 
 def is_compiled(module: Any) -> bool:
     """Whether torch.compile has been used on a model or a part of it. Does not import Dynamo."""
-    return any(
+    from stepscope.probe.points.root_model import is_called_compiled
+
+    return is_called_compiled(module) or any(
         type(part).__name__ == "OptimizedModule" or part._compiled_call_impl is not None
         for part in module.modules()
     )

@@ -140,7 +140,7 @@ class Accumulate(Fix):
     name = "accumulate"
     group = "memory"
     title = "accumulate gradients over several batches per optimizer step"
-    edited_by_hand = True
+    edited_by_call = True
     kind = FixKind.SEMANTIC
     effort = "a few lines"
     values = ("N",)

@@ -146,7 +146,7 @@ class Checkpointing(Fix):
     name = "checkpointing"
     group = "memory"
     title = "recompute activations of repeated blocks in backward"
-    edited_by_hand = True
+    edited_by_call = True
     kind = FixKind.EXACT
     effort = "one line per kind of block"
     bad_with = ("compile",)

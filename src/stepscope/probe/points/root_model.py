@@ -20,10 +20,12 @@ from torch.compiler import is_compiling
 from stepscope.probe.core import Core, drop_caller_frame
 from stepscope.probe.patches import Patches
 from stepscope.probe.points.loader import batch_size
+from stepscope.probe.points.seams import FixHost
 from stepscope.probe.row_log import FORWARD, LEAVE, LEAVE_TAIL
 from stepscope.probe.step_rule import NEVER
 from stepscope.probe.unseen import unseen_by_program
 from stepscope.record.facts import RootFact, SiteKind
+from stepscope.record.kinds import MODEL_WRAPPERS
 
 _FORWARD, _EVALUATION = SiteKind.FORWARD, SiteKind.EVALUATION
 _SEARCH_STEPS = 3
@@ -35,8 +37,8 @@ _original = torch.nn.Module.__call__
 class RootModels:
     """Which modules are roots, and whether the search for them is on."""
 
-    def __init__(self, core: Core, patches: Patches) -> None:
-        self.core = core
+    def __init__(self, core: FixHost, patches: Patches) -> None:
+        self.core: Any = core  # a Core but where fixes act unobserved
         self.inside: set[int] = set()  # threads that are inside a root
         self.searching = False
         self.suspended = False
@@ -79,6 +81,13 @@ class RootModels:
             self.searching = False
             self.unwatch()
         return NEVER
+
+    def take_over(self, before: "RootModels") -> None:
+        """Do for a while what fixes want that act here unobserved."""
+        theirs, ours = before.core, self.core
+        ours.on_first_call[:0], ours.around_root[:0] = theirs.on_first_call, theirs.around_root
+        ours.fixing = ours.fixing or theirs.fixing
+        self._met = before._met
 
     def adopt(self, cls: type) -> None:
         """Time the calls of a class from now on."""
@@ -135,9 +144,9 @@ class RootModels:
         """A root's call as the fixes want it; those that prepare a model do so first. They are
         given the model inside a wrapper that adds nothing."""
         inner = inside_wrapper(module)
-        met = self._met.get(id(module))
-        if met is None or met() is not module:
-            self._met[id(module)] = ref(module)
+        met = self._met.get(id(inner))
+        if met is None or met() is not inner:
+            self._met[id(inner)] = ref(inner)
             for prepare in self.core.on_first_call:
                 prepare(inner)
         if inner is not module:
@@ -178,11 +187,33 @@ class RootModels:
         self.core.called(which, grad)
 
 
+_called_compiled: dict[int, ref[Any]] = {}  # models found in an OptimizedModule
+
+
 def inside_wrapper(module: Any) -> Any:
-    """The model in an `nn.DataParallel` that has one device, and so only calls it."""
-    while type(module) is torch.nn.DataParallel and len(module.device_ids) < 2:
-        module = module.module
+    """The model in what only calls it, however deep."""
+    while (inner := _wrapped(module)) is not None:
+        if type(module).__name__ == "OptimizedModule":
+            _called_compiled[id(inner)] = ref(inner)
+        module = inner
     return module
+
+
+def is_called_compiled(module: Any) -> bool:
+    """Whether a model was found in an OptimizedModule, which calls it compiled."""
+    found = _called_compiled.get(id(module))
+    return found is not None and found() is module
+
+
+def _wrapped(module: Any) -> Any:
+    """What a wrapper wraps; None for other modules, and those with a forward of their own."""
+    for cls in type(module).__mro__:
+        wrapper = MODEL_WRAPPERS.get(cls.__name__)
+        if wrapper is not None and cls.__module__.startswith(wrapper.package):
+            several = len(vars(module).get("device_ids") or ()) > 1
+            own = type(module).forward is not getattr(cls, "forward", None)
+            return None if several or own else module._modules.get(wrapper.attribute)
+    return None
 
 
 def _call_on(call: Callable[..., Any], module: Any, _: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -207,14 +238,24 @@ _roots: RootModels | None = None
 _compiles = False  # whether torch.compile or torch.export is in use
 
 
-def patch_root_models(core: Core, patches: Patches) -> None:
+def patch_root_models(core: FixHost, patches: Patches) -> None:
     """Patch the calls of roots, for the clocks' and fixes' sake only."""
     global _roots
-    _roots = core.roots = RootModels(core, patches)
+    before, _roots = _roots, RootModels(core, patches)
+    core.roots = _roots
+    if before is not None and before.core.log is None:
+        _roots.take_over(before)
+        core.on_end.append(functools.partial(_give_back, before))
     if torch.nn.Module.__call__ is _original:
         patches.set(torch.nn.Module, "__call__", _searching_call)
     _roots.search()
     core.on_step.append(_roots.step_ended)
+
+
+def _give_back(before: RootModels) -> None:
+    """Observing has ended where fixes act unobserved."""
+    global _roots
+    _roots = before
 
 
 def patch_evaluation(core: Core, patches: Patches) -> None:
@@ -236,7 +277,7 @@ def _searching_call(self: Any, *args: Any, **kwargs: Any) -> Any:
     try:
         if compiling() or bypassed() or _roots is None:
             return _original(self, *args, **kwargs)
-        if not _roots.searching or _roots.core.log.off:
+        if not _roots.searching or (_roots.core.log is not None and _roots.core.log.off):
             return _original(self, *args, **kwargs)
         if next(torch.nn.Module.parameters(self), None) is None:
             return _original(self, *args, **kwargs)
@@ -277,7 +318,7 @@ def bypassed() -> bool:
     """Whether calls go through untimed: inside a root, layers computed anew in backward, and while
     the clocks are off. Apart, so that what is put on a user's class refers to nothing here but
     functions by name."""
-    if _roots is None or _roots.core.log.unclocked:
+    if _roots is None or (_roots.core.log is not None and _roots.core.log.unclocked):
         return True
     return get_ident() in _roots.inside or _roots.core.runs_backward()
 
@@ -312,13 +353,13 @@ def timed_call(call: Callable[..., Any], args: Any, kwargs: Any, root: bool) -> 
         call = functools.partial(roots.aside, call)
     if root and core.fixing:
         call = roots.fixed(call, args[0])
-    if log.off or (thread != log.thread and not log.claim(FORWARD)):
+    if log is None or log.off or (thread != log.thread and not log.claim(FORWARD)):
         try:
             result = roots.unobserved(call, args, kwargs)
         except BaseException as error:
             drop_caller_frame(error)
             raise
-        if not log.off:
+        if log is None or not log.off:
             core.called_elsewhere()
         return result
     append = log.events.append

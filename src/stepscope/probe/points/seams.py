@@ -17,7 +17,6 @@ from torch.compiler import is_compiling
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from stepscope.probe.core import Core
 from stepscope.probe.patches import Patches
 
 Handler = Callable[..., Any]
@@ -25,10 +24,57 @@ Handler = Callable[..., Any]
 _chains: dict[str, tuple["Seams", list[Handler]]] = {}
 
 
+class FixHost:
+    """What fixes ask of the process they act in, observed or not."""
+
+    log: Any = None
+    """None: nothing is observed."""
+
+    def __init__(self, fixes: tuple[str, ...] = ()) -> None:
+        self.fixes = [*fixes]
+        """As the user wrote them."""
+        self.placed: dict[str, Any] = {}
+        """The context of each fix that was to be installed, by name."""
+        self.fixing = False
+        """Whether any fix wants to know of root models, or came while the program ran."""
+        self.steps = 0
+        self.on_step: list[Callable[[int], int]] = []
+        """Called after a step; each says from which step on it wants to be called again."""
+        self.on_first_call: list[Callable[[Any], None]] = []
+        """Called with a root model before its first call."""
+        self.around_root: list[Callable[..., Any]] = []
+        """Called around every call of a root model, as `handler(call, module, …)`."""
+        self.on_end: list[Callable[[], None]] = []
+        self.roots: Any = None
+        self.optimizer_point: Any = None
+        self.compiles = False
+        """Whether torch.compile or torch.export is in use: only then can Dynamo be tracing us."""
+
+    def report(self, fix: str, **said: Any) -> None:
+        """A fix tells what it did, or why it did nothing."""
+        raise NotImplementedError
+
+    def wake(self) -> None:
+        """Call the callbacks of steps after the next one."""
+
+    def runs_backward(self) -> bool:
+        """Whether the calling thread is inside a backward."""
+        return bool(torch._C._current_graph_task_id() != -1)
+
+    def called_elsewhere(self) -> None:
+        """A root model has returned, unobserved."""
+
+    def step_skipped(self, optimizer: Any) -> None:
+        """A fix has skipped an optimizer's step, which ends a step all the same."""
+
+    def guard(self, problem: Exception) -> None:
+        """A fault of our own, which never reaches the program."""
+
+
 class Seams:
     """The points at which fixes may change what the program does."""
 
-    def __init__(self, core: Core, patches: Patches) -> None:
+    def __init__(self, core: FixHost, patches: Patches) -> None:
         self.core = core
         self._patches = patches
         self._chains: dict[tuple[int, str], list[Handler]] = {}

@@ -61,15 +61,16 @@ def fixes_story(fixes: Sequence[FixDescription]) -> Story:
 
 def fix_story(fix: FixDescription) -> Story:
     """One of them, in full."""
+    value = f"={fix.suggested[0]}" if fix.suggested else ""
     shown = (
         ("kind", f"{fix.kind}: {KINDS[fix.kind]}"),
         ("source edit", f"{fix.edit} ({fix.effort})"),
+        ("or call", f'stepscope.apply("{fix.name}{value}")'),
         ("needs", f"a {fix.needs.upper()} device" if fix.needs else ""),
         ("values", ", ".join(fix.values)),
         ("try", ", ".join(fix.suggested)),
         ("excludes", ", ".join(fix.bad_with)),
     )
-    value = f"={fix.suggested[0]}" if fix.suggested else ""
     pairs = tuple((name, text) for name, text in shown if text)
     return Story(
         title=fix.name,

@@ -157,7 +157,7 @@ class CudaGraph(Fix):
     group = "launch"
     title = "replay forward, backward and the optimizer's step as CUDA graphs"
     redraws_model = True
-    edited_by_hand = True
+    edited_by_call = True
     kind = FixKind.NUMERIC
     effort = "many lines"
     needs = "cuda"
