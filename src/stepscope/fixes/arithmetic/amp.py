@@ -15,6 +15,7 @@ from stepscope.fixes.arithmetic.loss_scaler import LossScaler
 from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram, SourceEdit, refused_by_all
 from stepscope.fixes.edit.source import indented
 from stepscope.fixes.inspect import devices
+from stepscope.fixes.inspect.models import parameters_of
 from stepscope.fixes.inspect.tensors import map_tensors
 from stepscope.fixes.inspect.user_code import calling_frame
 from stepscope.fixes.lazy import changes, tasks, torch
@@ -216,7 +217,7 @@ class _Casting:
             return call(module, *args, **kwargs)
         part, name = self._models[id(module)]
         first = getattr(part, name, None)
-        device = (next(module.parameters()) if first is None else first).device.type
+        device = (next(parameters_of(module)) if first is None else first).device.type
         if torch.is_autocast_enabled(device):
             return call(module, *args, **kwargs)
         value = self._value
@@ -238,7 +239,7 @@ class _Casting:
             self.scaler.active = True
             if id(module) not in self._scaled:
                 self._scaled.add(id(module))
-                self.scaler.leaves.add(module.parameters())
+                self.scaler.leaves.add(parameters_of(module))
             given = (*args, *kwargs.values())  # leaves among the inputs get gradients too
             self.scaler.leaves.add(one for one in given if isinstance(one, torch.Tensor))
         with self._autocast(device, dtype=dtype):
@@ -249,7 +250,7 @@ class _Casting:
 def _refused(module: Any, value: str) -> NotApplied | None:
     """Why a model does not run under autocast; None where it does."""
     name = type(module).__qualname__
-    dtypes = {p.dtype for p in module.parameters() if p.is_floating_point()}
+    dtypes = {p.dtype for p in parameters_of(module) if p.is_floating_point()}
     halves = dtypes & {torch.float16, torch.bfloat16}
     recurrent = any(isinstance(part, torch.nn.RNNBase) for part in module.modules())
     if _runs_under_autocast(module):
@@ -259,7 +260,7 @@ def _refused(module: Any, value: str) -> NotApplied | None:
         return NotApplied(HALF_ALREADY, object=name, value=dtype)
     if torch.float32 not in dtypes:
         return NotApplied(NO_FLOAT32, object=name)
-    if value == "fp16" and recurrent and all(p.is_cpu for p in module.parameters()):
+    if value == "fp16" and recurrent and all(p.is_cpu for p in parameters_of(module)):
         return NotApplied(RECURRENT_ON_CPU, object=name)
     return None
 

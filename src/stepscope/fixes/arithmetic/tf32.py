@@ -7,6 +7,7 @@ from stepscope.analyze.replay import known as replay
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram, SourceEdit, refused_by_all
+from stepscope.fixes.inspect.models import parameters_of
 from stepscope.fixes.lazy import torch
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
 from stepscope.record.trial import Rejection
@@ -150,7 +151,7 @@ class _Switch:
 
 
 def _refused(module: Any) -> NotApplied | None:
-    device = next((p.device for p in module.parameters() if p.is_cuda), None)
+    device = next((p.device for p in parameters_of(module) if p.is_cuda), None)
     if device is None:
         return NotApplied(NOT_ON_CUDA, object=type(module).__qualname__)
     if torch.cuda.get_device_capability(device) < _NEEDED:

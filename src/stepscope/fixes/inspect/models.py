@@ -4,7 +4,7 @@ gradients."""
 
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
@@ -17,6 +17,12 @@ NOT_TORCHS_STEP = Reason("not_torchs_step", "{subject}: not one of torch's own o
 NO_SUCH_VERSION = Reason("no_such_version", "{subject}: torch has no {code} version of it")
 PROGRAM_SETS_FLAG = Reason("program_sets_flag", "{subject}: the program sets {code}={value} itself")
 DIFFERENTIABLE = Reason("differentiable", "{subject}: differentiable=True rules out {code}")
+
+
+def parameters_of(module: Any) -> Iterator[Any]:
+    """A model's parameters, without a call of what its class may put in place of the method."""
+    found: Iterator[Any] = torch.nn.Module.parameters(module)
+    return found
 
 
 def is_checkpointed(module: Any) -> bool:
@@ -39,7 +45,7 @@ class StateSnapshot:
         is_lazy = torch.nn.parameter.is_lazy
         self._buffers = [(b, b.clone()) for b in module.buffers() if not is_lazy(b)]
         self._torch, self._python = torch.get_rng_state(), random.getstate()
-        devices = {p.device for p in module.parameters() if p.is_cuda}
+        devices = {p.device for p in parameters_of(module) if p.is_cuda}
         self._cuda = {device: torch.cuda.get_rng_state(device) for device in devices}
         self._numpy = sys.modules.get("numpy")
         self._legacy = self._numpy.random.get_state() if self._numpy else None

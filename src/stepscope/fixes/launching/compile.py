@@ -13,6 +13,7 @@ from stepscope.analyze.replay import known as replay
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import COMPILED, ObservedProgram, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram, SourceEdit, refused_by_all
+from stepscope.fixes.inspect.models import parameters_of
 from stepscope.fixes.lazy import changes, tasks, torch
 from stepscope.record.fix import (
     MODEL,
@@ -153,7 +154,7 @@ def _keep_gradients(module: Any, own: dict[int, int]) -> None:
     """Before a forward either all gradients exist or, as usual, none. `own` has the addresses of
     saved ones, to which later ones are added. Many programs clear gradients only after the forward,
     so this runs every step and copies all at once."""
-    trained = (parameter for parameter in module.parameters() if parameter.requires_grad)
+    trained = (parameter for parameter in parameters_of(module) if parameter.requires_grad)
     first = next(trained, None)
     if first is None or first.grad is None:
         own.clear()
@@ -282,7 +283,7 @@ class Compile(Fix):
 
 def _refused(module: Any, missing: Callable[[str], Reason | None]) -> NotApplied | None:
     """Why a model is not compiled; None where it is. `missing`: which tools a device lacks."""
-    kind = next((p.device.type for p in module.parameters()), "cpu")
+    kind = next((p.device.type for p in parameters_of(module)), "cpu")
     reason = reason_not_compiled(module) or (None if _backend else missing(kind))
     return None if reason is None else NotApplied(reason, MODEL, type(module).__qualname__)
 

@@ -10,6 +10,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from stepscope.fixes.inspect.dataset_traits import is_generator
+from stepscope.fixes.inspect.models import parameters_of
 from stepscope.fixes.inspect.state_digest import EACH_BATCH, StateDigest, difference
 from stepscope.fixes.inspect.tensors import map_tensors, tensor_version
 from stepscope.fixes.inspect.traits import DatasetTraits
@@ -89,7 +90,7 @@ class BlockState:
 
     def __init__(self, block: Any, traits: DatasetTraits) -> None:
         self._parts = [(part, _attributes(part)) for part in block.modules()]
-        self._parameters = [(each, tensor_version(each)) for each in block.parameters()]
+        self._parameters = [(each, tensor_version(each)) for each in parameters_of(block)]
         self._traits = traits
         self._globals = self._digest()
         draws = traits.draws is not None or traits.unknown is not None

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import ref
 
+from stepscope.fixes.inspect.models import parameters_of
 from stepscope.fixes.lazy import torch
 from stepscope.record.fix import Broke, Reason
 
@@ -184,9 +185,9 @@ class GraphedModel:
             name: torch.nn.Parameter(parameter.detach(), requires_grad=parameter.requires_grad)
             for name, parameter in module.named_parameters()
         }
-        self._parameters = [p for p in module.parameters() if p.requires_grad]
+        self._parameters = [p for p in parameters_of(module) if p.requires_grad]
         self._leaves = [s for s in self._stand_ins.values() if s.requires_grad]
-        self._places = [(p, p.data_ptr(), p.requires_grad) for p in module.parameters()]
+        self._places = [(p, p.data_ptr(), p.requires_grad) for p in parameters_of(module)]
         self._used = sorted(used)
         device = (*given.tensors, *self._parameters)[0].device
         self._anchor = torch.zeros((), device=device, requires_grad=True)

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from stepscope.fixes.base import FixContext
-from stepscope.fixes.inspect.models import StateSnapshot, is_checkpointed
+from stepscope.fixes.inspect.models import StateSnapshot, is_checkpointed, parameters_of
 from stepscope.fixes.inspect.user_code import raise_location
 from stepscope.fixes.launching.compile import is_compiled
 from stepscope.fixes.launching.cuda_graph.model import (
@@ -80,7 +80,7 @@ _SINGLE_GRADIENTS_ASKED = Reason(
 def not_captured(module: Any, inputs: Iterable[Any], kind: str) -> NotApplied | None:
     """The reason; None if it is worth trying. `inputs`: where those are; `kind`: the device that
     has graphs."""
-    parameters = list(module.parameters())
+    parameters = list(parameters_of(module))
     devices = {tensor.device for tensor in (*parameters, *module.buffers())} | {*inputs}
     if any(device.type != kind for device in devices):
         return NotApplied(NOT_ON_GPU)
@@ -217,7 +217,7 @@ class GraphedRoot:
         may have computed the forward already."""
         if self._closed or self._recording:
             return
-        own = {id(parameter) for parameter in self.module.parameters()}
+        own = {id(parameter) for parameter in parameters_of(self.module)}
         if any(id(tensor) in own for tensor in tensors):
             graphed = self.graphed
             self._close(NotApplied(SINGLE_GRADIENTS))
@@ -226,7 +226,7 @@ class GraphedRoot:
 
     def hooked(self, tensor: Any) -> None:
         """A hook is registered on a tensor: one of a parameter would not be called."""
-        if not self._closed and any(tensor is one for one in self.module.parameters()):
+        if not self._closed and any(tensor is one for one in parameters_of(self.module)):
             self._close(NotApplied(PARAMETER_HOOKS))
 
     def _replayed(self, given: FlatTensors, key: Any) -> Any:
