@@ -169,9 +169,7 @@ def _coco(folder: Path, count: int, side: int, classes: int) -> None:
 
 def _vocabulary() -> list[str]:
     draw = _draw()
-    return [
-        "".join(draw.choice(list(_LETTERS), int(draw.integers(2, 9)))) for _ in range(_WORDS)
-    ]
+    return ["".join(draw.choice(list(_LETTERS), int(draw.integers(2, 9)))) for _ in range(_WORDS)]
 
 
 def _sentences(count: int, words: int) -> Iterator[list[str]]:
@@ -213,11 +211,12 @@ def _names(folder: Path, files: int, lines: int) -> None:
 
 
 def _tokens(folder: Path, count: int, kinds: int) -> None:
-    """`train.bin` and `val.bin`: tokens as 16-bit numbers."""
+    """`train.bin` and `val.bin`: tokens as 16-bit numbers; `meta.pkl`: how many kinds there are."""
     folder.mkdir(parents=True, exist_ok=True)
     draw = _draw()
     draw.integers(0, kinds, count, dtype=np.uint16).tofile(folder / "train.bin")
     draw.integers(0, kinds, count // 8, dtype=np.uint16).tofile(folder / "val.bin")
+    _pickled(folder / "meta.pkl", {"vocab_size": kinds})
 
 
 def _zipped_text(path: Path, count: int) -> None:

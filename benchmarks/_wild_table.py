@@ -10,10 +10,11 @@ _HEAD = (
 )
 _TUNE_HEAD = "| program | kept | speedup | proof | patch |\n|---|---|--:|---|---|\n"
 _METHOD = """\
-*Steps*: counted, and how many there are where that differs. *Same output*: everything that two bare
-runs print and write alike, the observed one does too; `—` where nothing repeats. *Promised →
-measured*: of each fix promised 5% or more, by runs in turn with and without it; *refused*: promised,
-and then not applied. *Whole set*: the headroom, and what the fixes of "apply them now" brought.
+*Steps*: counted, and how many there are where that differs. *Same output*: everything that two
+bare runs print and write alike, the observed one does too; `—` where nothing repeats. *Promised →
+measured*: of each fix promised 5% or more, by runs in turn with and without it; *refused*:
+promised, and then not applied. *Whole set*: the headroom, and what the fixes of "apply them now"
+brought.
 """
 _LOSS = 0.97
 
@@ -26,7 +27,9 @@ def table(document: Mapping[str, Any]) -> str:
     tuned = [row for row in ran if row.get("tune")]
     if tuned:
         parts.append(_TUNE_HEAD + "".join(map(_tuned, tuned)))
-    parts.append("".join(f"- {row['program']}: {row['problem']}\n" for row in rows if row["problem"]))
+    parts.append(
+        "".join(f"- {row['program']}: {row['problem']}\n" for row in rows if row["problem"])
+    )
     parts += [_METHOD, "".join(f"- {one}\n" for one in _sums(ran))]
     return "\n".join(part for part in parts if part)
 
@@ -140,11 +143,11 @@ def _sums(rows: list[Row]) -> Iterable[str]:
     yield f"Same output and files: {sum(row['kept']['output'] for row in repeat)} of {len(repeat)}."
     yield f"Steps right: {right} of {len(told)}."
     yield f"With a finding: {sum(bool(row['found']) for row in rows)}."
+    losses = sum(one["measured"] < _LOSS for one in measured)
     if promises:
         yield (
             f"Promises of 5% or more: {len(promises)};"
             f" {sum(bool(one.get('refused')) for one in promises)} refused,"
-            f" {len(measured)} measured, {sum(one['measured'] < _LOSS for one in measured)} a loss of"
-            f" more than {1 - _LOSS:.0%},"
+            f" {len(measured)} measured, {losses} a loss of more than {1 - _LOSS:.0%},"
             f" {sum(one['low'] <= one['measured'] <= one['high'] for one in measured)} in range."
         )

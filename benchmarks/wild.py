@@ -350,7 +350,8 @@ def _ran(one: Ran) -> dict[str, Any]:
 
 def _known(row: Any, commit: str, tune: bool) -> bool:
     """Whether a row is of this stepscope, and whole."""
-    return bool(row and row["stepscope"] == commit and (not tune or row["problem"] or row.get("tune")))
+    whole = row and (not tune or row["problem"] or row.get("tune"))
+    return bool(whole and row["stepscope"] == commit)
 
 
 def _source_commit() -> str:

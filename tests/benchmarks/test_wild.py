@@ -69,7 +69,13 @@ def checkout(tmp_path: Path) -> tuple[Path, str]:
 
 
 def program(checkouts: Any, **given: Any) -> Any:
-    told = {"name": "one", "task": "t", "repository": "some/one", "commit": "c", "command": "main.py"}
+    told = {
+        "name": "one",
+        "task": "t",
+        "repository": "some/one",
+        "commit": "c",
+        "command": "main.py",
+    }
     return checkouts.Program(**told | given)
 
 
@@ -87,14 +93,14 @@ def test_every_program_of_the_manifest_is_well_formed(checkouts, data):
 
 def test_an_unknown_field_of_the_manifest_is_named(checkouts, tmp_path):
     path = tmp_path / "programs.toml"
-    path.write_text('[commits]\n"a/b" = "1"\n[[program]]\nname = "x"\nrepository = "a/b"\ncolour = 1\n')
+    path.write_text(
+        '[commits]\n"a/b" = "1"\n[[program]]\nname = "x"\nrepository = "a/b"\ncolour = 1\n'
+    )
     with pytest.raises(ValueError, match=r"programs.toml, x: .*colour"):
         checkouts.programs(path)
 
 
-def test_a_copy_has_the_files_of_the_commit_and_only_the_paths_asked(
-    checkouts, checkout, tmp_path
-):
+def test_a_copy_has_the_files_of_the_commit_and_only_the_paths_asked(checkouts, checkout, tmp_path):
     folder, commit = checkout
     checkouts.unpack(program(checkouts, commit=commit), folder, tmp_path / "whole")
     assert (tmp_path / "whole" / "part" / "main.py").read_text() == "print(1)\n"
