@@ -138,11 +138,23 @@ def promises(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def measured(promise: dict[str, Any], base: Sequence[float], fixed: Sequence[float]) -> Any:
-    """A promise with what runs in turn, without and with its fixes, took per step (or sample)."""
-    pairs = sorted(b / f for b, f in zip(base, fixed, strict=True))
-    told = {"measured": median(pairs), "pairs": pairs, "base_ms": [*base], "fixed_ms": [*fixed]}
-    return promise | told
+def measured(
+    promise: dict[str, Any], base: Sequence[Mapping[str, Any]], fixed: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """A promise with the `steps` of runs in turn, without and with its fixes: the median ratio of
+    their pairs, per sample where every run tells how many a step has."""
+    known = all(one["samples_per_step"] for one in (*base, *fixed))
+    took = [[_step_ms(one, known) for one in side] for side in (base, fixed)]
+    pairs = sorted(before / after for before, after in zip(*took, strict=True))
+    return promise | {
+        "measured": median(pairs), "pairs": pairs, "base_ms": took[0], "fixed_ms": took[1],
+        "per_sample": known,
+    }  # fmt: skip
+
+
+def _step_ms(steps: Mapping[str, Any], per_sample: bool) -> float:
+    mean = float(steps["mean_ms"])
+    return mean / float(steps["samples_per_step"]) if per_sample else mean
 
 
 def tuned(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -229,7 +229,7 @@ class Case:
 
     def _tested(self, promise: Any, fixes: Sequence[str], limit: Sequence[str]) -> Any:
         """A promise with what became of it."""
-        sides: dict[str, list[float]] = {"base": [], "fixed": []}
+        sides: dict[str, list[Any]] = {"base": [], "fixed": []}
         given = [word for fix in fixes for word in ("--fix", fix)]
         for number in range(self.options.pairs):
             for side in ("base", "fixed") if number % 2 == 0 else ("fixed", "base"):
@@ -245,7 +245,7 @@ class Case:
                         promise = promise | {"refused": {fix["name"]: fix["reasons"]}}
                         if len(fixes) == 1:
                             return promise
-                sides[side].append(_per_sample(document))
+                sides[side].append(document["steps"])
         return measured(promise, **sides) if sides["base"] else promise
 
     def _tuned(self, limit: Sequence[str]) -> dict[str, Any]:
@@ -275,7 +275,8 @@ class Case:
         _, base = self._observed("base", "--no-window", *limit)
         told["patch"]["exit_code"] = ran.exit_code
         if patched is not None and base is not None:
-            told["patch"]["measured"] = _per_sample(base) / _per_sample(patched)
+            sides = {"base": [base["steps"]], "fixed": [patched["steps"]]}
+            told["patch"]["measured"] = measured({}, **sides)["measured"]
         return told
 
     def _observed(self, name: str, *words: str, fresh: bool = True) -> tuple[Ran, Any]:
@@ -327,12 +328,6 @@ class Case:
 
 
 _STEPSCOPE = (sys.executable, "-m", "stepscope.cli.main")
-
-
-def _per_sample(document: Any) -> float:
-    """Milliseconds of a step, for one sample where the steps' samples are known."""
-    steps = document["steps"]
-    return float(steps["mean_ms"]) / float(steps["samples_per_step"] or 1)
 
 
 def _digests(folder: Path) -> dict[str, str]:

@@ -234,10 +234,21 @@ def test_only_promises_of_five_percent_are_measured(judge):
     assert [one["fix"] for one in judge.promises({"findings": found})] == ["a"]
 
 
+def steps(ms: float, samples: float | None = None) -> dict[str, Any]:
+    return {"mean_ms": ms, "samples_per_step": samples}
+
+
 def test_a_promise_is_measured_pair_by_pair(judge):
-    found = judge.measured({"fix": "a", "speedup": 2.0}, [10.0, 12.0, 30.0], [5.0, 6.0, 10.0])
+    base, fixed = map(steps, (10.0, 12.0, 30.0)), map(steps, (5.0, 6.0, 10.0))
+    found = judge.measured({"fix": "a", "speedup": 2.0}, [*base], [*fixed])
     assert found["measured"] == 2.0
     assert found["pairs"] == [2.0, 2.0, 3.0]
+    assert not found["per_sample"]
+
+
+def test_larger_batches_are_compared_by_the_sample(judge):
+    assert judge.measured({}, [steps(10.0, 8)], [steps(10.0, 16)])["measured"] == 2.0
+    assert judge.measured({}, [steps(10.0, 8)], [steps(5.0)])["measured"] == 2.0
 
 
 def row(**more: Any) -> dict[str, Any]:
