@@ -102,7 +102,7 @@ def _summarize(records: RunRecords) -> RunSummary:
         pipeline=records.pipeline,
         syncs=syncs,
         sites=hot,
-        account_places=totals.category_places(hot, facts),
+        account_places=totals.category_places(hot, facts, steps),
         config=ProgramConfig(
             **(vars(config) if config else {}),
             optimizers=facts.all(OptimizerFact),
