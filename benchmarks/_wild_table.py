@@ -14,7 +14,7 @@ _METHOD = """\
 bare runs print and write alike, the observed one does too; `—` where nothing repeats. *Promised →
 measured*: of each fix promised 5% or more, by runs in turn with and without it; *refused*:
 promised, and then not applied. *Whole set*: the headroom, and what the fixes of "apply them now"
-brought.
+brought; *in part*: the headroom also rests on changes made by hand.
 """
 _LOSS = 0.97
 
@@ -100,7 +100,8 @@ def _promise(one: Mapping[str, Any]) -> str:
     else:
         told = f"{one['measured']:.2f}×"
         told = f"**{told}**" if one["measured"] < _LOSS else told
-    return f"{one['fix']} {promised} → {told}".strip()
+    part = " (in part)" if one.get("by_hand") else ""
+    return f"{one['fix']} {promised} → {told}{part}".strip()
 
 
 def _tuned(row: Row) -> str:

@@ -187,6 +187,12 @@ def test_output_that_bare_runs_repeat_must_be_the_same(judge):
     assert other.changed == ("loss 0.5 in 3", "loss 0.6 in 3")
 
 
+def test_a_third_bare_run_tells_what_two_had_alike_by_chance(judge):
+    bare = [ran(judge, "time 0.02"), ran(judge, "time 0.02"), ran(judge, "time 0.05")]
+    assert not judge.kept(bare[:2], ran(judge, "time 0.04"), limited=False).output
+    assert judge.kept(bare, ran(judge, "time 0.04"), limited=False).output
+
+
 def test_missing_or_added_output_is_a_change(judge):
     bare = [ran(judge, "a b c"), ran(judge, "a b c")]
     assert not judge.kept(bare, ran(judge, "a b"), limited=False).output
