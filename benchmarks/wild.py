@@ -76,7 +76,7 @@ def main() -> None:
         if time.monotonic() > until:
             return
         case = Case(program, options, scratch / program.name, until)
-        row = case.judged() | {"stepscope": commit}
+        row = {"stepscope": _source_commit()} | case.judged()
         rows[program.name] = row
         text = json.dumps(document | {"rows": dict(sorted(rows.items()))}, indent=1)
         out.write_text(text + "\n")
