@@ -4,10 +4,8 @@ A maker gets the path to make and its numbers. The same numbers give the same fi
 """
 
 import gzip
-import json
 import pickle
 import struct
-import wave
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -111,15 +109,6 @@ def _masks(folder: Path, count: int, side: int) -> None:
         Image.fromarray(shape).convert("P").save(folder / "masks" / f"{number:05}.gif")
 
 
-def _pairs(folder: Path, count: int, side: int) -> None:
-    """`train` and `val` with images twice as wide as high: a pair of pictures each."""
-    draw = _draw()
-    for part in ("train", "val", "test"):
-        (folder / part).mkdir(parents=True, exist_ok=True)
-        for number in range(count):
-            _image(draw, 2 * side, side, folder / part / f"{number}.jpg")
-
-
 def _boxes(folder: Path, count: int, side: int, classes: int) -> None:
     """YOLO's folders: `images`, `labels` with a text of boxes each, and lists of the images."""
     draw = _draw()
@@ -138,33 +127,6 @@ def _boxes(folder: Path, count: int, side: int, classes: int) -> None:
         (folder / f"{part}.txt").write_text("".join(f"{one.resolve()}\n" for one in listed))
     names = "".join(f"class{number}\n" for number in range(classes))
     (folder / "classes.names").write_text(names)
-
-
-def _coco(folder: Path, count: int, side: int, classes: int) -> None:
-    """`images` with JPEG images, `annotations.json` with boxes as COCO has them."""
-    _images(folder / "images", count, side)
-    draw = _draw()
-    boxes = []
-    for image in range(count):
-        for _ in range(3):
-            x, y, width, height = (float(one) for one in draw.uniform(side / 8, side / 3, 4))
-            boxes.append(
-                {
-                    "id": len(boxes) + 1,
-                    "image_id": image,
-                    "category_id": int(draw.integers(1, classes + 1)),
-                    "bbox": [x, y, width, height],
-                    "area": width * height,
-                    "iscrowd": 0,
-                }
-            )
-    listed = [
-        {"id": number, "file_name": f"{number:05}.jpg", "width": side, "height": side}
-        for number in range(count)
-    ]
-    named = [{"id": number, "name": f"class{number}"} for number in range(1, classes + 1)]
-    document = {"images": listed, "annotations": boxes, "categories": named}
-    (folder / "annotations.json").write_text(json.dumps(document))
 
 
 def _vocabulary() -> list[str]:
@@ -201,15 +163,6 @@ def _word_pairs(path: Path, lines: int, words: int) -> None:
     path.write_text("".join(f"{row}\n" for row in rows))
 
 
-def _names(folder: Path, files: int, lines: int) -> None:
-    """Text files of names, one file per language."""
-    folder.mkdir(parents=True, exist_ok=True)
-    found = [one[0].capitalize() for one in _sentences(files * lines, 1)]
-    for number in range(files):
-        part = found[number * lines : (number + 1) * lines]
-        (folder / f"Language{number}.txt").write_text("".join(f"{one}\n" for one in part))
-
-
 def _tokens(folder: Path, count: int, kinds: int) -> None:
     """`train.bin` and `val.bin`: tokens as 16-bit numbers; `meta.pkl`: how many kinds there are."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -239,38 +192,8 @@ def _citations(folder: Path, papers: int, words: int, classes: int) -> None:
     (folder / "cora.cites").write_text("".join(f"{a}\t{b}\n" for a, b in pairs))
 
 
-def _ratings(path: Path, count: int, users: int, items: int) -> None:
-    """MovieLens' `ratings.dat`: user, item, rating, time."""
-    _joined(path, "::", _rated(count, users, items))
-
-
-def _ratings_csv(path: Path, count: int, users: int, items: int) -> None:
-    """MovieLens' `ratings.csv`."""
-    head = [("userId", "movieId", "rating", "timestamp")]
-    _joined(path, ",", [*head, *_rated(count, users, items)])
-
-
-def _rated(count: int, users: int, items: int) -> Iterable[tuple[object, ...]]:
-    draw = _draw()
-    who, what = draw.integers(1, users + 1, count), draw.integers(1, items + 1, count)
-    stars = draw.integers(1, 6, count)
-    who[0], what[0] = users, items
-    return [(who[n], what[n], stars[n], 978300000 + n) for n in range(count)]
-
-
 def _joined(path: Path, by: str, rows: Iterable[tuple[object, ...]]) -> None:
     path.write_text("".join(by.join(map(str, row)) + "\n" for row in rows))
-
-
-def _criteo(path: Path, count: int) -> None:
-    """Lines of Criteo's `train.txt`: a click, 13 numbers, 26 categories."""
-    draw = _draw()
-    rows = []
-    for _ in range(count):
-        numbers = (str(one) for one in draw.integers(0, 100, 13))
-        kinds = (f"{one:08x}" for one in draw.integers(0, 200, 26))
-        rows.append((str(draw.integers(0, 2)), *numbers, *kinds))
-    _joined(path, "\t", rows)
 
 
 def _series(path: Path, rows: int) -> None:
@@ -288,24 +211,6 @@ def _series(path: Path, rows: int) -> None:
         for number in range(rows)
     ]
     _joined(path, ",", lines)
-
-
-def _sound(folder: Path, count: int, milliseconds: int) -> None:
-    """WAV files of 16 kHz, and `manifest.csv` with a transcript for each."""
-    folder.mkdir(parents=True, exist_ok=True)
-    draw = _draw()
-    rows: list[tuple[object, ...]] = []
-    for number, words in enumerate(_sentences(count, 4)):
-        tone = draw.integers(-8000, 8000, 16 * milliseconds, dtype=np.int16)
-        path = folder / f"{number:05}.wav"
-        with wave.open(str(path), "wb") as file:
-            file.setnchannels(1)
-            file.setsampwidth(2)
-            file.setframerate(16000)
-            file.writeframes(tone.tobytes())
-        path.with_suffix(".txt").write_text(" ".join(words).upper())
-        rows.append((path.resolve(), path.with_suffix(".txt").resolve()))
-    _joined(folder / "manifest.csv", ",", rows)
 
 
 def _sines(path: Path, count: int, length: int) -> None:
@@ -345,22 +250,15 @@ MAKERS: dict[str, Callable[..., None]] = {
     "images": _images,
     "imagefolder": _imagefolder,
     "masks": _masks,
-    "pairs": _pairs,
     "boxes": _boxes,
     "boxes_yaml": _yaml_boxes,
-    "coco": _coco,
     "text": _text,
     "corpus": _corpus,
     "word_pairs": _word_pairs,
-    "names": _names,
     "tokens": _tokens,
     "zipped_text": _zipped_text,
     "citations": _citations,
-    "ratings": _ratings,
-    "ratings_csv": _ratings_csv,
-    "criteo": _criteo,
     "series": _series,
-    "sound": _sound,
     "sines": _sines,
     "tokenizer": _tokenizer,
 }
