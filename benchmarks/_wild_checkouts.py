@@ -24,8 +24,6 @@ class Program:
     commit: str
     command: str
     """The script and its arguments; `-m` first where it is a module."""
-    before: str = ""
-    """What is run once, before, to prepare its data."""
     folder: str = "."
     """Where it is started, from the repository's root."""
     paths: tuple[str, ...] = ()

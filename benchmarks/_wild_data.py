@@ -156,13 +156,6 @@ def _corpus(folder: Path, lines: int, words: int) -> None:
         _text(folder / f"{part}.txt", max(1, lines // 8), words)
 
 
-def _word_pairs(path: Path, lines: int, words: int) -> None:
-    """A text file of pairs of sentences, with a tab between them."""
-    half = words // 2
-    rows = (" ".join(one[:half]) + "\t" + " ".join(one[half:]) for one in _sentences(lines, words))
-    path.write_text("".join(f"{row}\n" for row in rows))
-
-
 def _tokens(folder: Path, count: int, kinds: int) -> None:
     """`train.bin` and `val.bin`: tokens as 16-bit numbers; `meta.pkl`: how many kinds there are."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -254,7 +247,6 @@ MAKERS: dict[str, Callable[..., None]] = {
     "boxes_yaml": _yaml_boxes,
     "text": _text,
     "corpus": _corpus,
-    "word_pairs": _word_pairs,
     "tokens": _tokens,
     "zipped_text": _zipped_text,
     "citations": _citations,

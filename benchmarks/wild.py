@@ -15,7 +15,6 @@ import argparse
 import hashlib
 import json
 import os
-import shlex
 import shutil
 import signal
 import subprocess
@@ -180,11 +179,6 @@ class Case:
         self.original.rename(self.copy)
         for path, what in self.program.data.items():
             make(what, self.copy / path)
-        if self.program.before:
-            words = shlex.split(self.program.before)
-            ran = self._run([sys.executable, *words], None, fresh=False)
-            if ran.exit_code:
-                raise CheckoutError(f"cannot be prepared: {ran.error[-300:]}")
         shutil.copytree(self.copy, self.original)
 
     def _measured(self) -> dict[str, Any]:
