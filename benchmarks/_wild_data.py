@@ -6,7 +6,7 @@ A maker gets the path to make and its numbers. The same numbers give the same fi
 import gzip
 import pickle
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -185,27 +185,6 @@ def _citations(folder: Path, papers: int, words: int, classes: int) -> None:
     (folder / "cora.cites").write_text("".join(f"{a}\t{b}\n" for a, b in pairs))
 
 
-def _joined(path: Path, by: str, rows: Iterable[tuple[object, ...]]) -> None:
-    path.write_text("".join(by.join(map(str, row)) + "\n" for row in rows))
-
-
-def _series(path: Path, rows: int) -> None:
-    """An hourly table of seven columns, as ETT's."""
-    from datetime import datetime, timedelta
-
-    draw = _draw()
-    values = draw.standard_normal((rows, 7)).cumsum(axis=0)
-    begun = datetime(2016, 7, 1)
-    lines: list[tuple[object, ...]] = [
-        ("date", "HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT")
-    ]
-    lines += [
-        (begun + timedelta(hours=number), *(f"{one:.4f}" for one in values[number]))
-        for number in range(rows)
-    ]
-    _joined(path, ",", lines)
-
-
 def _sines(path: Path, count: int, length: int) -> None:
     """A tensor file with one sine a row, each with a phase of its own."""
     import torch
@@ -250,7 +229,6 @@ MAKERS: dict[str, Callable[..., None]] = {
     "tokens": _tokens,
     "zipped_text": _zipped_text,
     "citations": _citations,
-    "series": _series,
     "sines": _sines,
     "tokenizer": _tokenizer,
 }

@@ -47,7 +47,7 @@ def _place(document: Mapping[str, Any], rows: Iterable[Row]) -> str:
     loads = [row["load"] for row in rows if row.get("load") is not None]
     busy = f", load {min(loads):.1f} to {max(loads):.1f}" if loads else ""
     return (
-        f"{document['device']}, {where[0]}, {machine['cpu']['cores']} cores{busy},"
+        f"{document['device']}, {where[0]}, {machine['cpu']['usable_cores']} cores{busy},"
         f" torch {versions['torch']}, {document['date']}\n"
     )
 

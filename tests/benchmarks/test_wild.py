@@ -151,7 +151,7 @@ def test_cifar_pickles_hold_images_and_labels(data, tmp_path):
     "what",
     ["idx 20 5", "cifar100 20 5", "images 2 32", "imagefolder 2 2 32", "masks 2 32",
      "boxes 2 64 3", "text 5 4", "corpus 8 4", "tokens 100 65",
-     "zipped_text 500", "citations 20 30 3", "series 30"],
+     "zipped_text 500", "citations 20 30 3"],
 )  # fmt: skip
 def test_the_same_numbers_make_the_same_data(data, tmp_path, what):
     data.make(what, tmp_path / "made")
@@ -269,7 +269,7 @@ def row(**more: Any) -> dict[str, Any]:
 
 HEAD = {
     "device": "cpu", "date": "2026-01-01", "versions": {"torch": "2.13"},
-    "machine": {"cpu": {"model": "Some CPU", "cores": 2}, "gpus": []},
+    "machine": {"cpu": {"model": "Some CPU", "usable_cores": 2}, "gpus": []},
 }  # fmt: skip
 
 
