@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any
 
 PROMISED = 1.05
+_REDRAWN = re.compile(r"[^\n]*\r(?=[^\n])")  # a progress bar redraws its line as time allows
 _TOKEN = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?|[^\W\d]+|[^\w\s]|_")
 
 
@@ -48,7 +49,7 @@ class Kept:
 
 def kept(bare: Sequence[Ran], observed: Ran, limited: bool) -> Kept:
     """`limited`: the runs end at different steps, so only what all printed is compared."""
-    texts = [_TOKEN.findall(one.output) for one in (*bare, observed)]
+    texts = [_TOKEN.findall(_REDRAWN.sub("", one.output)) for one in (*bare, observed)]
     shortest = min(map(len, texts))
     same_length = len({len(one) for one in texts[:-1]}) == 1
     together = shortest if limited else min(map(len, texts[:-1]))

@@ -194,6 +194,12 @@ def test_a_third_bare_run_tells_what_two_had_alike_by_chance(judge):
     assert judge.kept(bare, ran(judge, "time 0.04"), limited=False).output
 
 
+def test_of_a_progress_bar_only_what_stays_is_compared(judge):
+    bare = [ran(judge, "a\r10%\r50%\r100%\nend\r\n")] * 2
+    assert judge.kept(bare, ran(judge, "a\r70%\r100%\nend\r\n"), limited=False).output
+    assert not judge.kept(bare, ran(judge, "a\r70%\r99%\nend\r\n"), limited=False).output
+
+
 def test_missing_or_added_output_is_a_change(judge):
     bare = [ran(judge, "a b c"), ran(judge, "a b c")]
     assert not judge.kept(bare, ran(judge, "a b"), limited=False).output
