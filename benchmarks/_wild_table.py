@@ -140,7 +140,8 @@ def _sums(rows: list[Row]) -> Iterable[str]:
     measured = [one for one in promises if "measured" in one]
     repositories = {row["repository"] for row in rows}
     yield f"{len(rows)} programs of {len(repositories)} repositories ran."
-    yield f"Exit code kept: {sum(row['kept']['exit_code'] is not False for row in rows)}."
+    ended = [row["kept"]["exit_code"] for row in rows if row["kept"]["exit_code"] is not None]
+    yield f"Exit code kept: {sum(ended)} of {len(ended)} that ended by themselves."
     yield f"Same output and files: {sum(row['kept']['output'] for row in repeat)} of {len(repeat)}."
     yield f"Steps right: {right} of {len(told)}."
     yield f"With a finding: {sum(bool(row['found']) for row in rows)}."
