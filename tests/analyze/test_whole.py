@@ -171,9 +171,12 @@ def site(what, line):
     return made(HotSite, what=what, file="train.py", line=line)
 
 
+NO_STEPS = assemble_steps(np.zeros(0), BEGIN)
+
+
 def test_categories_have_the_line_that_costs_most_in_them(started):
     sites = [site("save", 9), site("save", 10), site("evaluation", 20), site("backward", 30)]
-    found = category_places(sites, started)
+    found = category_places(sites, started, NO_STEPS)
     assert found["checkpoint"] == CategoryPlace(file="train.py", line=9)
     assert found["evaluation"] == CategoryPlace(file="train.py", line=20)
     assert "compile" not in found
@@ -182,8 +185,15 @@ def test_categories_have_the_line_that_costs_most_in_them(started):
 def test_imports_name_the_slowest_module(started):
     started.all(ImportFact).append(ImportFact(name="numpy", begun_ns=BEGIN, elapsed_ns=S // 10))
     slowest = CategoryPlace(module="torch", seconds=1.5)
-    assert category_places([], started) == {"imports": slowest}
+    assert category_places([], started, NO_STEPS) == {"imports": slowest}
+
+
+def test_imports_after_the_first_step_are_not_named(started):
+    late = ImportFact(name="torch._inductor", begun_ns=BEGIN + 8 * S, elapsed_ns=5 * S)
+    started.all(ImportFact).append(late)
+    steps = assemble_steps(plain(), BEGIN)
+    assert category_places([], started, steps)["imports"].module == "torch"
 
 
 def test_a_program_that_told_nothing_has_no_places(facts):
-    assert category_places([], facts) == {}
+    assert category_places([], facts, NO_STEPS) == {}

@@ -209,6 +209,13 @@ def test_an_optimizer_that_is_not_fused(device):
     assert finding.where[0].line == 59
 
 
+def test_fusing_saves_no_more_than_the_optimizer_takes_in_the_mean_step():
+    recorded = case("cpu", show=slow_optimizer("cpu"), trace=trace("cpu"), after=10.0)
+    predicted = only("launch.unfused_optimizer", recorded).predicted
+    assert predicted.step_ms == pytest.approx(20 - 5.9)
+    assert not predicted.changes, "headroom must not replay what was not believed"
+
+
 @pytest.mark.parametrize(
     "run",
     [

@@ -51,6 +51,18 @@ def test_a_system_that_does_not_tell_is_left_open(machine):
     assert math.isnan(load.sample(50.0, 0.1))
 
 
+def test_a_counter_that_jumps_and_returns_tells_nothing(machine, monkeypatch):
+    monkeypatch.setattr(neighbours.os, "cpu_count", lambda: 2)
+    load = OtherLoad(1)
+    load.sample(math.nan, math.nan)
+    found = []
+    for jump_s in (0.0, -4000.0, 4000.0, 0.0):
+        machine.now_s += 1.0
+        machine.busy_s += 1.9 + jump_s
+        found.append(load.sample(20.0, 1.0))
+    assert found == pytest.approx([170.0, math.nan, math.nan, 170.0], nan_ok=True)
+
+
 def test_cores_are_busier_for_work_done(tmp_path):
     before = busy_seconds(os.getpid())
     begun = os.times()

@@ -163,6 +163,7 @@ def test_only_slow_outermost_imports_are_noted(watch, write, monkeypatch):
     clock = SimpleNamespace(ns=1_000)
     monkeypatch.setattr(imports_module, "monotonic_ns", lambda: clock.ns)
     monkeypatch.setattr(imports_module, "_WORTH_NOTING_NS", 1_000_000)
+    monkeypatch.setattr(imports_module, "is_user_file", lambda name: False)
     monkeypatch.setitem(sys.modules, "sc_clock", clock)
     write("sc_slow_inner", "import sc_clock\nsc_clock.ns += 3_000_000\n")
     write("sc_slow", "import sc_slow_inner\n")
@@ -171,6 +172,22 @@ def test_only_slow_outermost_imports_are_noted(watch, write, monkeypatch):
     importlib.import_module("sc_slow")
     importlib.import_module("sc_quick")
     assert watch.noted == [("sc_slow", 1_000, 3_000_000)]
+
+
+def test_what_a_module_of_the_program_imports_of_libraries_is_noted_apart(
+    watch, write, monkeypatch
+):
+    clock = SimpleNamespace(ns=1_000)
+    monkeypatch.setattr(imports_module, "monotonic_ns", lambda: clock.ns)
+    monkeypatch.setattr(imports_module, "_WORTH_NOTING_NS", 1_000_000)
+    monkeypatch.setattr(imports_module, "is_user_file", lambda name: "sc_own" in name)
+    monkeypatch.setitem(sys.modules, "sc_clock", clock)
+    write("sc_library", "import sc_clock\nsc_clock.ns += 3_000_000\n")
+    write("sc_own", "import sc_library, sc_clock\nsc_clock.ns += 2_000_000\n")
+    write("sc_own_quick", "import sc_own\n")
+    watch.install()
+    importlib.import_module("sc_own_quick")
+    assert watch.noted == [("sc_library", 1_000, 3_000_000), ("sc_own", 1_000, 2_000_000)]
 
 
 def test_removed_it_sees_nothing_more(watch, write):

@@ -60,7 +60,7 @@ def shown(document, everything=False):
 
 def test_the_top_says_what_the_step_could_take():
     text = shown(document(LOADER, ITEM))
-    assert "Why it's slow — up to 4.9× faster with 1 fix (12.8 ms per step)" in text
+    assert "Why it's slow — up to 4.9× faster with 2 fixes (12.8 ms per step)" in text
     assert re.search(
         r"^ 1  The GPU waits for the data loader +−46\.1 ms  exact$", text, re.MULTILINE
     )
@@ -105,7 +105,9 @@ def test_five_are_shown_and_the_rest_is_a_command_away():
 def test_the_next_command_applies_what_goes_together():
     text = shown(document(LOADER, ITEM))
     assert re.search(r"Next:  stepscope tune train\.py --epochs 3 +measure and prove these\n", text)
-    assert "       stepscope run --fix workers=12 train.py --epochs 3    apply them now\n" in text
+    assert "       stepscope run --fix workers=12 train.py --epochs 3    apply 1 of 2 now\n" in text
+    alone = shown(document(LOADER))
+    assert "       stepscope run --fix workers=12 train.py --epochs 3    apply them now\n" in alone
 
 
 def test_masked_arguments_are_not_repeated():

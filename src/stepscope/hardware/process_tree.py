@@ -189,6 +189,9 @@ _IDLE_FIELDS: Final = (3, 4)  # idle and waiting for disks, of a line of /proc/s
 _COUNTED_FIELDS: Final = 8  # guest time is included in user time
 
 
+_JUMP: Final = 2  # times as much as all cores: no load
+
+
 class OtherLoad:
     """CPU time of neither the program nor this process, in percent of one core. Time stolen from a
     virtual machine counts: somebody else had it."""
@@ -201,8 +204,8 @@ class OtherLoad:
         self._ours_s = 0.0
 
     def sample(self, program_percent: float, elapsed_s: float) -> float:
-        """`program_percent` is the program's use during `elapsed_s`. NaN between two readings, and
-        if the system does not say."""
+        """`program_percent` is the program's use during `elapsed_s`. NaN between two readings, if
+        the system does not say, and where its counters jump, as a virtual machine's do at times."""
         if not math.isnan(program_percent) and not math.isnan(elapsed_s):
             self._own_s += program_percent / 100 * elapsed_s
         now_s = time.monotonic()
@@ -215,7 +218,7 @@ class OtherLoad:
         others_s = (busy_s - self._busy_s) - (ours_s - self._ours_s) - self._own_s
         share = math.nan if self._seen_s is None else others_s / (now_s - self._seen_s)
         self._seen_s, self._busy_s, self._ours_s, self._own_s = now_s, busy_s, ours_s, 0.0
-        return 100 * share
+        return 100 * share if abs(share) <= _JUMP * (os.cpu_count() or 1) else math.nan
 
 
 def busy_seconds(pid: int) -> float | None:

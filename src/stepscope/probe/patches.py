@@ -12,6 +12,8 @@ from time import monotonic_ns
 from types import ModuleType
 from typing import Any
 
+from stepscope.probe.sites import is_user_file
+
 _ABSENT = object()
 
 
@@ -87,7 +89,8 @@ class ImportWatch:
         self.note: Callable[[str, int, int], Any] = lambda *slow: self.noted.append(slow)
         self._callbacks: dict[str, list[Callable[[ModuleType], Any]]] = {}
         self._looking: set[str] = set()
-        self._depth = 0
+        self._depth = 0  # of modules of libraries
+        self._noted_ns = 0
 
     def install(self) -> None:
         sys.meta_path.insert(0, self)
@@ -108,7 +111,8 @@ class ImportWatch:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """What the others find, timed where it is an outermost import or one waited for."""
+        """What the others find, timed where it is an outermost import or one waited for. Of the
+        program's own modules what they import of libraries is timed apart."""
         unasked = (self._depth or not self._timing) and name not in self._callbacks
         if name in self._looking or unasked:
             return None
@@ -120,7 +124,7 @@ class ImportWatch:
         finally:
             self._looking.discard(name)
         if spec is not None and hasattr(spec.loader, "__dict__"):
-            self._time(name, spec.loader)
+            self._time(name, spec.loader, is_user_file(spec.origin or "<frozen"))
         return spec
 
     def _found_by_others(
@@ -135,21 +139,22 @@ class ImportWatch:
                 return spec
         return None
 
-    def _time(self, name: str, loader: Any) -> None:
+    def _time(self, name: str, loader: Any, own: bool) -> None:
         original = getattr(loader, "exec_module", None)
         if original is None or isinstance(loader, type) or "exec_module" in vars(loader):
             return
 
         def exec_module(module: ModuleType) -> None:
             del loader.exec_module
-            begun = monotonic_ns()
-            self._depth += 1
+            begun, noted = monotonic_ns(), self._noted_ns
+            self._depth += not own
             try:
                 original(module)
             finally:
-                self._depth -= 1
-                elapsed = monotonic_ns() - begun
+                self._depth -= not own
+                elapsed = monotonic_ns() - begun - (self._noted_ns - noted)
                 if not self._depth and elapsed > _WORTH_NOTING_NS:
+                    self._noted_ns += elapsed
                     self.note(name, begun, elapsed)
             for callback in self._callbacks.pop(name, ()):
                 callback(module)

@@ -21,7 +21,7 @@ from stepscope.record.fix import FixOutcome, fix_outcomes
 from stepscope.record.row_log import FIRST_SAMPLE_COLUMNS, ROW_COLUMNS
 from stepscope.record.run import RunRecord
 from stepscope.record.timeline import Timeline
-from stepscope.store.folder import RUN_FILE, read_run
+from stepscope.store.folder import RUN_FILE, in_use, read_run
 from stepscope.store.json_file import read_finite_json
 from stepscope.store.json_lines import read_facts
 from stepscope.store.source import SourceLines, read_sources
@@ -47,10 +47,12 @@ class RunRecords:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.in_use = False
 
     @cached_property
     def run(self) -> RunRecord:
         """run.json. Raises BrokenRun."""
+        self.in_use = in_use(self.folder)  # asked first: a run may end while it is read
         run = read_run(self.folder)
         try:
             from_json(run.machine or {}, Machine)

@@ -55,7 +55,6 @@ from stepscope.record.problems import Problem, ProblemKind, is_out_of_memory
 from stepscope.record.row_log import STEP_PHASES
 from stepscope.record.run import RunInfo, RunRecord
 from stepscope.stats.series import Bools, drift, find_spikes, warmup_length
-from stepscope.store.folder import in_use
 from stepscope.store.json_file import read_plain
 
 _DEVICE_DECIDES = 0.9  # busy that much, the device sets the pace
@@ -91,7 +90,7 @@ def _summarize(records: RunRecords) -> RunSummary:
     other = other_time(facts.last(HostSamplesFact), loop)
     return RunSummary(
         schema=SHOW_SCHEMA,
-        run=_run(run, facts, folder),
+        run=_run(run, facts, folder, records.in_use),
         steps=measured,
         account_s=totals.wall_time_by_category(run.run, facts, steps, first, records.rows),
         losses=[float(x) if np.isfinite(x) else None for x in steps.loss],
@@ -107,7 +106,7 @@ def _summarize(records: RunRecords) -> RunSummary:
         pipeline=records.pipeline,
         syncs=syncs,
         sites=hot,
-        account_places=totals.category_places(hot, facts),
+        account_places=totals.category_places(hot, facts, steps),
         config=ProgramConfig(
             **(vars(config) if config else {}),
             optimizers=facts.all(OptimizerFact),
@@ -132,7 +131,7 @@ def _summarize(records: RunRecords) -> RunSummary:
     )
 
 
-def _run(record: RunRecord, facts: Facts, folder: Path) -> ObservedRun:
+def _run(record: RunRecord, facts: Facts, folder: Path, in_use: bool) -> ObservedRun:
     run = record.run
     process, config, end = facts.last(ProcessFact), facts.last(ConfigFact), facts.last(EndFact)
     models = config.models if config else []
@@ -153,7 +152,7 @@ def _run(record: RunRecord, facts: Facts, folder: Path) -> ObservedRun:
         "torch": (process.torch if process else None) or run.torch,
         "window": record.options.window if record.options else None,
         "complete": end is not None,
-        "under_way": run.exit_code is None and in_use(folder),
+        "under_way": run.exit_code is None and in_use,
         "error": ProgramError(type=error.type, text=error.text) if error else None,
         "out_of_memory": _out_of_memory(run, facts, error),
     }

@@ -74,13 +74,17 @@ def wall_time_by_category(
     return {name: value / 1e9 for name, value in found.items()}
 
 
-def category_places(sites: Sequence[HotSite], facts: Facts) -> dict[str, CategoryPlace]:
-    """The source line behind each category, where there is one; for imports, the slowest."""
+def category_places(
+    sites: Sequence[HotSite], facts: Facts, steps: Steps
+) -> dict[str, CategoryPlace]:
+    """The source line behind each category, where there is one; for imports, the slowest before
+    the first step ended: a recording imports parts of torch later."""
     found = {}
     for category, what in _SITES.items():
         if site := next((s for s in sites if s.what == what), None):
             found[category] = CategoryPlace(file=site.file, line=site.line)
-    if imports := facts.all(ImportFact):
+    until = float(steps.end[0]) if len(steps) else np.inf
+    if imports := [fact for fact in facts.all(ImportFact) if fact.begun_ns < until]:
         slowest = max(imports, key=lambda fact: fact.elapsed_ns)
         found["imports"] = CategoryPlace(module=slowest.name, seconds=slowest.elapsed_ns / 1e9)
     return found

@@ -1,5 +1,6 @@
 """What rules read from a case: the window in ms per step, its kernels, and the whole run."""
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -211,10 +212,12 @@ def fix_changes(case: Case, name: str, value: str | None = None) -> list[Change]
 
 
 def predict_gain(
-    case: Case, changes: Iterable[Any] | None, reason: str, doubt: float
+    case: Case, changes: Iterable[Any] | None, reason: str, doubt: float, most_ms: float = math.inf
 ) -> Predicted | None:
     """The step with changes; None if they gain nothing or cannot be replayed.
 
+    They act on a part that takes `most_ms` of the mean step: where the recorded steps had more of
+    it, as steps of reinforcement learning differ, no more than that is promised.
     In a trace alone host time is stretched, more so with shapes, so both replays shorten it by that
     factor.
     """
@@ -222,7 +225,10 @@ def predict_gain(
         return None
     asked = tuple(changes)
     if case.show is not None:
-        return case.predict(*asked, reason=reason, doubt=doubt)
+        found = case.predict(*asked, reason=reason, doubt=doubt)
+        if found is None or case.step_ms - found.step_ms <= most_ms:
+            return found
+        return case.reach(case.step_ms - most_ms, reason, doubt, case.model.error)
     shapes = case.trace is not None and case.trace.source.has.shapes
     stretched = 1 / BARE_HOST_SHARE if shapes else _USUAL_STRETCH
     shrink = scale_host(select_host(), 1 / stretched)

@@ -63,10 +63,9 @@ def in_reach(document: Document) -> str:
     if could is None:
         return ""
     digits = 1 if could["speedup"] >= 1.095 else 2
-    fixes = suggested_fixes(document)
-    by = f" with {plural(len(fixes), 'fix', 'fixes')}" if fixes else ""
     return (
-        f"up to {could['speedup']:.{digits}f}× faster{by}"
+        f"up to {could['speedup']:.{digits}f}× faster"
+        f" with {plural(len(could['by']), 'fix', 'fixes')}"
         f" ({format_number(could['step_ms'])} ms per step)"
     )
 

@@ -314,12 +314,21 @@ def _next_commands(document: Document) -> tuple[Command, ...]:
     elif fixes:
         program = runnable(command_line(run))
         commands.append(Command(f"stepscope tune {program}", "measure and prove these"))
-        commands.append(Command(rerun_command(document, options), "apply them now"))
+        commands.append(Command(rerun_command(document, options), _covered(document)))
     elif run.get("window") and not document["windows"] and not run["under_way"]:
         how = rerun_command(document, WINDOW_AT_START)
         commands.append(Command(how, "record kernels: the run was too short"))
     commands.append(Command(f"stepscope report {run_reference(run)} --open", "full report"))
     return tuple(commands)
+
+
+def _covered(document: Document) -> str:
+    """How much of what the headroom promises `--fix` applies."""
+    by = (document.get("headroom") or {}).get("by") or ()
+    done = sum(one["fix"] is not None for one in document["findings"] if one["id"] in by)
+    if done == len(by):
+        return "apply them now"
+    return f"apply {done} of {len(by)} now" if done else ""
 
 
 def _idle_causes(document: Document) -> list[Block]:
