@@ -115,6 +115,20 @@ def test_a_loader_without_workers_is_told_with_the_transform_to_blame():
     assert ("data wait", 40.0, "ms per step") in [(e.what, e.value, e.unit) for e in one.evidence]
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_workers_are_not_promised_where_others_use_their_cores(workers):
+    def of(others):
+        host = {"other_cpu_percent": others}
+        all_ = found(waiting(40.0, workers=workers, batch=80.0, host=host))
+        return all_.get("data.too_few_workers") or all_["data.loader_bound"]
+
+    quiet, crowded = of(0.0), of(1550.0)
+    assert (quiet.fix.name, crowded.fix) == ("workers", None)
+    assert quiet.settings
+    assert not crowded.settings
+    assert "Other processes use the cores more workers need." in crowded.advice
+
+
 def test_a_wait_below_two_percent_is_no_bottleneck():
     assert found(waiting(0.3)) == {}
 

@@ -76,6 +76,13 @@ class Case:
         return free_cores(self.cores, self.show.host if self.show else None)
 
     @property
+    def crowded(self) -> bool:
+        """Whether other processes leave the program less than one core of its own."""
+        host = self.show.host if self.show else None
+        others = (host.other_cpu_percent or 0.0) / 100 if host else 0.0
+        return self.cores - others < 1.0 and others > 0
+
+    @property
     def loaders(self) -> Sequence[Loader]:
         """The program's loaders; like all below, empty or None for a trace alone."""
         return self.show.loaders if self.show else ()

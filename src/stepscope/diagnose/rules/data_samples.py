@@ -60,7 +60,8 @@ def _of_run(case: Case, how: Loading) -> Finding:
         title=_waits_for_loader(case),
         why=f"A batch takes {in_ms(how.batch_ms)} ms to make, {makers}.{most}",
         advice=f"Make samples cheaper: preprocess once, before training{first}"
-        + ("." if workers else ", and keep the result in memory or on disk."),
+        + ("." if workers else ", and keep the result in memory or on disk.")
+        + (f" {how.crowd}" if how.crowd else ""),
         settings=(loader_setting("num_workers", workers),) if workers else (),
         share=how.share,
         evidence=(*how.evidence, *part_evidence(how.parts[:3])),

@@ -78,7 +78,7 @@ class Loading:
     @property
     def most(self) -> int:
         """The most workers for these cores: one each, more if they wait for storage."""
-        share = self.source.processor_share if self.source else None
+        share = self.source.processor_share if self.source and self._cores_are_free else None
         if share is None or share > _CPU_BOUND:
             return self.cores
         return int(self.cores / max(share, 1 / _MOST_WORKERS_A_CORE))
@@ -142,12 +142,16 @@ class Loading:
         return [one for one in self.parts if work is (one.work or work_of_line(self._line(one)))]
 
     @property
+    def _cores_are_free(self) -> bool:
+        """What does not compute then waits for storage, not for a core."""
+        return self.workers <= self.cores and self.case.free_cores >= _FREE * self.case.cores
+
+    @property
     def _read_and_decoded(self) -> tuple[list[PipelinePart], list[PipelinePart]]:
         """Decoders read too: where a core mostly waits, and not for its turn, it is for bytes."""
         read, decoded = map(self.parts_that, (SampleWork.READING, SampleWork.DECODING))
         share = self.source.processor_share if self.source else None
-        idle = self.workers <= self.cores and self.case.free_cores >= _FREE * self.case.cores
-        waits = idle and share is not None and share < _WORKED
+        waits = self._cores_are_free and share is not None and share < _WORKED
         return ([*read, *decoded], []) if waits else (read, decoded)
 
     @property
@@ -178,11 +182,19 @@ class Loading:
         known = [(one.file, one.line) for one in (*parts, self.loader)]
         return tuple(dict.fromkeys(Place(file, line) for file, line in known if file))
 
+    @property
+    def crowd(self) -> str:
+        """Why more workers are not promised on a busy machine, as a sentence; "" on others."""
+        return "Other processes use the cores more workers need." if self.case.crowded else ""
+
     def more_workers(self) -> tuple[int, Predicted | None]:
         """The fewest workers that do as well as any number, and the step with them.
 
-        No prediction if they gain nothing, or there cannot be more than now.
+        No prediction if they gain nothing, there cannot be more than now, or other processes use
+        the cores they would need.
         """
+        if self.case.crowded:
+            return self.needed, None
         least = max(self.needed, self.workers + 1)
         counts = sorted({count for count in (least, 2 * least, self.most) if count <= self.most})
         found = [(count, self._with_workers(count)) for count in counts]
