@@ -23,8 +23,8 @@ class OnDevice(torch.nn.Module):
         super().__init__()
         self.inner = torch.nn.Linear(2, 2)
 
-    def parameters(self, recurse=True):
-        return iter([FakeParameter()])
+    def named_parameters(self, *_, **__):
+        return iter([("inner", FakeParameter())])
 
     def forward(self, x):
         return self.inner(x)
