@@ -57,6 +57,12 @@ def test_a_fix_has_an_edit_in_words(one: Fix) -> None:
 
 
 @each
+@pytest.mark.parametrize("line", ["DataLoader('\ud800')", "DataLoader(\0)", "DataLoader(("])
+def test_a_fix_edits_no_line_that_is_not_code(one: Fix, line: str) -> None:
+    assert not one.edit(value_of(one), line).line
+
+
+@each
 def test_a_fix_does_not_explain_what_it_did_not_do(one: Fix) -> None:
     for error in (ValueError("no such thing"), KeyboardInterrupt(), KeyError("x")):
         assert one.explain(error, "x = f(y)") is None

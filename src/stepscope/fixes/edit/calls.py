@@ -74,7 +74,7 @@ def _read_line(line: str) -> Source | None:
     for text in (line.strip(), line.strip() + _BODY):
         try:
             return Source(text)
-        except SyntaxError:
+        except (SyntaxError, ValueError):  # null bytes and half characters are no code either
             continue
     return None
 
