@@ -27,6 +27,7 @@ from stepscope.report.story.blocks import (
 from stepscope.report.story.phrases import (
     NO_BOTTLENECK,
     display_path,
+    fix_argument,
     fix_options,
     places_text,
     rerun_command,
@@ -56,11 +57,6 @@ def _evidence_text(value: float | str, unit: str) -> str:
     return f"{shown}{unit}" if unit.startswith(("%", "×")) else f"{shown} {unit}".rstrip()
 
 
-def _fix_argument(fix: Document) -> str:
-    """A fix as `--fix` takes it."""
-    return f"{fix['name']}" + ("" if fix["value"] is None else f"={fix['value']}")
-
-
 def suggested_fixes(document: Document) -> list[str]:
     """What the headroom rests on, as `--fix` takes it; where there is none, the fixes of findings
     that go together, and with those the run was made with."""
@@ -73,7 +69,7 @@ def suggested_fixes(document: Document) -> list[str]:
         name = one["fix"]["name"]
         others = (*chosen, *_applied_fixes(document))
         if name not in chosen and not any(exclude_each_other(name, other) for other in others):
-            chosen[name] = _fix_argument(one["fix"])
+            chosen[name] = fix_argument(one["fix"])
     return [*chosen.values()]
 
 
@@ -91,7 +87,7 @@ def fixes_to_run(document: Document, fixes: Iterable[str]) -> list[str]:
 def _applied_fixes(document: Document) -> dict[str, str]:
     """What the run was made with and took effect, by name."""
     made = document.get("fixes") or ()
-    return {one["name"]: _fix_argument(one) for one in made if one["state"] == FixState.APPLIED}
+    return {one["name"]: fix_argument(one) for one in made if one["state"] == FixState.APPLIED}
 
 
 def distinct_answers(baseline: list[Document]) -> list[Document]:
@@ -229,13 +225,13 @@ def _card(
 def _refusal(refused: Document) -> str:
     """Why a fix is not promised."""
     record = NotApplied.from_json(refused["record"], refused["text"])
-    return f"{_fix_argument(refused['fix'])} does not apply ({sentence(record)})."
+    return f"{fix_argument(refused['fix'])} does not apply ({sentence(record)})."
 
 
 def _command(one: Document, document: Document) -> str:
     if one["fix"] is None:
         return ""
-    new = [_fix_argument(fix) for fix in (one["fix"], *one["also"])]
+    new = [fix_argument(fix) for fix in (one["fix"], *one["also"])]
     options = fix_options(fixes_to_run(document, new))
     if "run" in document:
         return rerun_command(document, options)

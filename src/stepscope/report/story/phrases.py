@@ -128,6 +128,11 @@ def rerun_command(document: Document, options: str) -> str:
     return joined("stepscope run", options, runnable(command_line(document["run"])), by=" ")
 
 
+def fix_argument(fix: Document) -> str:
+    """A fix as `--fix` takes it: `workers=4`."""
+    return str(fix["name"]) if fix["value"] is None else f"{fix['name']}={fix['value']}"
+
+
 def fix_options(fixes: Iterable[str]) -> str:
     """`--fix workers=4 --fix pin`."""
     return " ".join(f"--fix {fix}" for fix in fixes)
@@ -176,14 +181,13 @@ def outcome_sentences(document: Document) -> list[str]:
 
 def fix_outcome(fix: Document) -> Paragraph:
     """What became of a requested fix."""
-    value = f"={fix['value']}" if fix["value"] is not None else ""
     applied = fix["state"] == "applied"
     words = fix["where"] if applied else fix["reasons"]
     more = f" and {len(words) - 1} more" if len(words) > 1 else ""
     states = {"applied": ("applied", Tone.GOOD), "broke": ("failed", Tone.BAD)}
     said, tone = states.get(fix["state"], ("not applied", Tone.WARN))
     kind = f" · {fix['kind']}" if applied else ""
-    return Paragraph(f"{fix['name']}{value} {said}: {words[0]}{more}{kind}", tone=tone)
+    return Paragraph(f"{fix_argument(fix)} {said}: {words[0]}{more}{kind}", tone=tone)
 
 
 def run_remarks(document: Document) -> list[Paragraph]:
