@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from stepscope.analyze.timeline.names import starts_with
 from stepscope.fixes.registry import exclude_each_other
 from stepscope.record.finding import ChangeKind
 from stepscope.record.fix import FixState, NotApplied
@@ -133,8 +134,8 @@ def _timeline_place(
     if gaps:
         longest = max(gaps, key=lambda gap: int(gap["duration_ns"]))
         return (longest["start_ns"], longest["start_ns"] + longest["duration_ns"]), ""
-    for beginning in hint["host_events"] if len(host) else ():
-        which = timeline.named(beginning)[host.name]
+    for beginning in hint["host_events"]:
+        which = starts_with(timeline, beginning)
         if which.any():
             return _longest(timeline, host, which)
     return None, ""
