@@ -12,6 +12,7 @@ import click
 
 from stepscope.cli.progress import Progress, progress
 from stepscope.record.units import format_duration, format_number
+from stepscope.report.text import keep_end
 
 if TYPE_CHECKING:
     from stepscope.measure.trial.record import Trial, TrialRequest
@@ -91,7 +92,7 @@ def trial_line(event: "TrialEvent", trial: "Trial") -> str:
 def trial_name(request: "TrialRequest") -> str:
     """`workers=4 + pin`, `baseline, seed 2`, `control, seed 1`."""
     words = " + ".join(request.fixes) or ("patched" if request.patched else "baseline")
-    words = words if len(words) <= _LONGEST else "…" + words[1 - _LONGEST :]
+    words = keep_end(words, _LONGEST)
     if request.window:
         words = "scout run"
     if request.perturb is not None:
