@@ -1,8 +1,8 @@
 """Whose code a stack frame is: the program's, a library's, Python's or the observer's own; and what
 code does to make a sample.
 
-Whose it is is decided by path alone, so that it works for stacks recorded on another machine. What
-it does is told by a known library's function, else by the text of the program's line: functions
+Paths alone decide whose it is, so that it works for stacks recorded on another machine. What it
+does follows from a known library function, else from the text of the program's line: functions
 written in C have no frame.
 """
 
@@ -156,8 +156,8 @@ _LINES = (
 
 
 def work_of_line(text: str) -> SampleWork | None:
-    """What a line of the program seems to do; None: nothing of this. Both reading and decoding is
-    decoding: bytes from a cached file come at once."""
+    """What a line of the program seems to do; None: unknown. One that reads and decodes counts as
+    decoding: a cached file is read at once."""
     return next((work for pattern, work in _LINES if re.search(pattern, text)), None)
 
 

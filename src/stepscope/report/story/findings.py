@@ -59,8 +59,8 @@ def _evidence_text(value: float | str, unit: str) -> str:
 
 
 def suggested_fixes(document: Document) -> list[str]:
-    """What the headroom rests on, as `--fix` takes it; where there is none, the fixes of findings
-    that go together, and with those the run was made with."""
+    """The fixes behind the headroom, as `--fix` takes them; without one, the fixes of findings that
+    are compatible with each other and with the run's own."""
     by = (document.get("headroom") or {}).get("by") or ()
     found = [one for one in document.get("findings") or [] if one["fix"] is not None]
     told = [one for one in found if one["id"] in by]
@@ -75,7 +75,7 @@ def suggested_fixes(document: Document) -> list[str]:
 
 
 def fixes_to_run(document: Document, fixes: Iterable[str]) -> list[str]:
-    """These fixes and those the run was made with that go with them, as `--fix` takes them."""
+    """These fixes and the run's own that are compatible with them, as `--fix` takes them."""
     new = {fix.partition("=")[0]: fix for fix in fixes}
     kept = {
         name: fix
@@ -86,7 +86,7 @@ def fixes_to_run(document: Document, fixes: Iterable[str]) -> list[str]:
 
 
 def _applied_fixes(document: Document) -> dict[str, str]:
-    """What the run was made with and took effect, by name."""
+    """The run's own fixes that took effect, by name."""
     made = document.get("fixes") or ()
     return {one["name"]: fix_argument(one) for one in made if one["state"] == FixState.APPLIED}
 

@@ -117,7 +117,7 @@ def command_line(run: Document) -> str:
 
 
 def runnable(command: str) -> str:
-    """A program's command line; "…" where something in it was masked, as it would not run."""
+    """A program's command line; "…" if part of it was masked, since it would not run."""
     from stepscope.record.privacy import MASK  # with patterns that take 4 ms to make
 
     return "…" if MASK in command else command
