@@ -72,7 +72,7 @@ def find_owner(frames: Iterable[Frame]) -> Owner:
         if is_program(frame.file):
             return Owner(frame.file, frame.line, frame.function, detail)
         if not detail and _INSTALLED.search(frame.file) and not is_observer(frame.file):
-            detail = f"{_module(frame.file)}.{frame.function}"
+            detail = f"{module_name(frame.file).rpartition('.')[2]}.{frame.function}"
     return Owner("", 0, "", detail)
 
 
@@ -83,11 +83,6 @@ def module_name(file: str) -> str:
         if re.fullmatch(r"(?:site|dist)-packages|python3\.\d+", parts[at - 1]):
             return ".".join(parts[at:])
     return parts[-1]
-
-
-def _module(file: str) -> str:
-    parts = re.split(r"[/\\]", file.removesuffix(".py"))
-    return parts[-2] if parts[-1] == "__init__" else parts[-1]
 
 
 # Compiled at first use: this is imported into the user's program.
