@@ -95,17 +95,12 @@ def display_path(file: str, program: str | None = None) -> str:
     return "/".join(file.split("/")[-2:]) if file.startswith("/") else file
 
 
-def display_location(file: str | None, line: int | None, program: str | None = None) -> str:
-    """`train.py:31`; empty if the file is unknown."""
-    if not file:
-        return ""
-    name = display_path(file, program)
-    return name if line is None else f"{name}:{line}"
-
-
 def location_of(one: Document, program: str | None = None) -> str:
-    """The same for a document with optional `file` and `line`."""
-    return display_location(one.get("file"), one.get("line"), program)
+    """`train.py:31`, from optional `file` and `line`; empty if the file is unknown."""
+    if not one.get("file"):
+        return ""
+    name = display_path(one["file"], program)
+    return name if one.get("line") is None else f"{name}:{one['line']}"
 
 
 def command_line(run: Document) -> str:
