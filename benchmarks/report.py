@@ -26,7 +26,8 @@ SCHEMA = "stepscope.report/1"
 
 
 def main() -> None:
-    sys.path.insert(0, str(SOURCE))  # this checkout is measured, installed or not
+    # This checkout is measured, installed or not.
+    sys.path[:0] = [str(SOURCE), str(SOURCE.parent / "tests" / "support")]
     options = arguments()
     if options.table:
         print(table(json.loads(options.table.read_text())), end="")
@@ -54,9 +55,10 @@ def cases(options: argparse.Namespace, folder: Path, browser: Any) -> Iterator[d
 def written(size: int, file: Path) -> dict[str, Any]:
     """A window of that many events as a page, and what its making took."""
     from _report_timeline import made_up
+    from packed_timelines import unpacked
 
     from stepscope.report.render.html.page import render_page
-    from stepscope.report.render.html.timeline import encode_timeline, unpacked
+    from stepscope.report.render.html.timeline import encode_timeline
     from stepscope.report.story.narrator import story_of
     from stepscope.results.load import Trace
 

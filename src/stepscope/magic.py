@@ -3,12 +3,14 @@
 import ast
 import linecache
 import shlex
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from types import CodeType
-from typing import Any, NoReturn
+from typing import Any
+
+import click
 
 from stepscope.api import Observed, observe
-from stepscope.record.errors import StepscopeError, UsageError
+from stepscope.cli.run import run
+from stepscope.record.errors import StepscopeError
 
 
 def register(shell: Any) -> None:
@@ -18,7 +20,8 @@ def register(shell: Any) -> None:
         __tracebackhide__ = True
         return _observed(shell, line, cell)
 
-    stepscope.__doc__ = _parser().format_help()
+    command = _command()
+    stepscope.__doc__ = command.get_help(click.Context(command, info_name=command.name))
     shell.register_magic_function(stepscope, "cell", "stepscope")
 
 
@@ -29,17 +32,17 @@ def _observed(shell: Any, line: str, cell: str) -> Any:
 
     __tracebackhide__ = True
     try:
-        asked = _parser().parse_args(shlex.split(line))
-    except (StepscopeError, ValueError) as problem:
+        asked = _command().make_context("%%stepscope", shlex.split(line)).params
+    except click.ClickException as problem:
+        raise Complaint(f"%%stepscope: {problem.format_message()}") from None
+    except ValueError as problem:
         raise Complaint(f"%%stepscope: {problem}") from None
     name = f"In[{len(shell.user_ns['In']) - 1}]"
     body, last = _compiled(shell, f"%%stepscope {line}".rstrip(), cell, name)
     observed: Observed | None = None
     value = None
     try:
-        with observe(
-            asked.out, window=asked.window, steps=asked.steps, force=asked.force, program=name
-        ) as observed:
+        with observe(program=name, **{key: asked[key] for key in _OF_RUN}) as observed:
             exec(body, shell.user_ns)
             value = eval(last, shell.user_ns) if last is not None else None
     except StepscopeError as problem:
@@ -68,14 +71,14 @@ def _compiled(shell: Any, first: str, cell: str, name: str) -> tuple[CodeType, C
     return compile(tree, name, "exec", dont_inherit=True), ending
 
 
-def _display_result(shell: Any, asked: Namespace, observed: Observed) -> None:
+def _display_result(shell: Any, asked: dict[str, Any], observed: Observed) -> None:
     """Store the result under the requested name, and show its report."""
     from IPython.display import display
 
     result = observed.result
-    if asked.name is not None:
-        shell.user_ns[asked.name] = result
-    if asked.quiet:
+    if asked["name"] is not None:
+        shell.user_ns[asked["name"]] = result
+    if asked["quiet"]:
         return
     try:
         display(result.report())
@@ -83,30 +86,19 @@ def _display_result(shell: Any, asked: Namespace, observed: Observed) -> None:
         print(f"{result!r}\n\nstepscope: {problem}")
 
 
-class _Parser(ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
+_OF_RUN = ("window", "steps", "out", "force")
 
 
-def _parser() -> ArgumentParser:
-    parser = _Parser(prog="%%stepscope", description="Observe the cell as it runs.", add_help=False)
-    add = parser.add_argument
-    add("--window", type=_count, default=6, help="steps to record at kernel level (6)")
-    add("--steps", type=_count, help="stop the cell after this many steps")
-    add("--out", help="run folder (.stepscope/<id>)")
-    add("--force", action="store_true", help="replace an existing run in --out")
-    add("--as", dest="name", type=_name, help="store the result in this variable")
-    add("--quiet", action="store_true", help="show no report")
-    return parser
+def _command() -> click.Command:
+    """The magic's options: some of `stepscope run` and its own."""
+    name = click.Option(["--as", "name"], callback=_variable, help="Store the result in this name.")
+    quiet = click.Option(["--quiet"], is_flag=True, help="Show no report.")
+    params = [*(one for one in run.params if one.name in _OF_RUN), name, quiet]
+    about = "Observe the cell as it runs."
+    return click.Command("%%stepscope", params=params, help=about, add_help_option=False)
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is not a positive integer")
-    return int(text)
-
-
-def _name(text: str) -> str:
-    if not text.isidentifier():
-        raise ArgumentTypeError(f"{text!r} is not a variable name")
-    return text
+def _variable(_: click.Context, __: click.Parameter, name: str | None) -> str | None:
+    if name is not None and not name.isidentifier():
+        raise click.BadParameter(f"{name!r} is not a variable name")
+    return name

@@ -272,7 +272,7 @@ def test_the_document_has_the_shape_of_all_benchmarks():
 def test_a_subject_is_a_command_line_and_fixes_bring_the_probe(tmp_path):
     subject = KernelSubject("gpt:tiny", "infer", 2, "cpu", (), {"length": 16})
     words = " ".join(subject.step_command("--steps", "3"))
-    assert "-m stepscope.workloads.one_step --model gpt:tiny --mode infer --batch 2" in words
+    assert "-m stepscope.workloads.one_step --mode infer --model gpt:tiny --batch 2" in words
     assert words.endswith("--device cpu --length 16 --steps 3")
     assert "STEPSCOPE_PROBE" not in environment_with(subject.fixes, tmp_path)
     fixed = environment_with(("channels_last",), tmp_path)

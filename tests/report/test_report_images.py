@@ -5,7 +5,7 @@ import sys
 from xml.etree import ElementTree
 
 import pytest
-from stories import HOSTILE, charts, hostile, whole
+from stories import charts, hostile, whole
 
 from stepscope.record.errors import MissingExtra
 from stepscope.report.render import images
@@ -59,11 +59,6 @@ def test_empty_charts_are_left_out():
     story = Story("", "", "", (Section("s", "S", (empty, charts()[0])),), "run")
     assert [chart.id for chart in images.drawable_charts(story)] == ["step"]
     assert len(images.drawable_charts(whole())) == 7
-
-
-def test_names_of_files_are_plain():
-    assert images.file_stem(Chart(f"../{HOSTILE}", "line", "", ())).count("/") == 0
-    assert images.file_stem(Chart("…", "line", "", ())) == "chart"
 
 
 def test_without_matplotlib_it_says_what_to_install(tmp_path, monkeypatch):

@@ -92,11 +92,11 @@ def test_an_error_keeps_its_type_alone(run):
     ],
 )
 def test_words_that_tell_of_people_and_machines_are_replaced(text, shown):
-    assert NameReplacements([]).text(text) == shown
+    assert NameReplacements().text(text) == shown
 
 
 def test_the_same_file_keeps_its_replacement_and_libraries_their_place():
-    names = NameReplacements([])
+    names = NameReplacements()
     assert names.file("/home/ann/train.py") == names.file("train.py") == "file1.py"
     assert names.file("/home/ann/other.py") == "file2.py"
     inside = "/x/lib/python3.12/site-packages/torch/optim/adam.py"

@@ -7,8 +7,8 @@ from stepscope.record.units import format_rate, memory_unit
 from stepscope.report.story.blocks import Column, Table
 from stepscope.report.story.phrases import (
     command_line,
-    display_location,
     display_path,
+    location_of,
     rerun_command,
 )
 from stepscope.report.story.series import downsample_note, downsampled_indices, step_histogram
@@ -81,8 +81,8 @@ def test_files_are_named_from_the_program_on(file, program, shown):
 
 
 def test_a_place_that_is_not_known_is_nothing():
-    assert display_location(None, 3) == ""
-    assert display_location("a.py", None) == "a.py"
+    assert location_of({"file": None, "line": 3}) == ""
+    assert location_of({"file": "a.py"}) == "a.py"
 
 
 def test_commands_can_be_pasted():

@@ -8,9 +8,10 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from packed_timelines import unpacked
 
 from stepscope.record.timeline import HostKind
-from stepscope.report.render.html.timeline import encode_timeline, unpacked
+from stepscope.report.render.html.timeline import encode_timeline
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from handmade import Handmade
 from numpy.typing import NDArray
+from packed_timelines import unpacked
 
 from stepscope.analyze.timeline.idle import explain_idle
 from stepscope.analyze.timeline.steps import find_steps
 from stepscope.record.timeline import Geometry, MemoryEvents, Shapes, Timeline, make_events
-from stepscope.report.render.html.timeline import Packing, encode_timeline, unpacked
+from stepscope.report.render.html.timeline import Packing, encode_timeline
 
 
 class Decoded:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stepscope.record.units import format_bytes, format_duration, format_number, plural
-from stepscope.report.text import safe
+from stepscope.report.text import safe, slug
 
 PROPERTY = settings(max_examples=60)
 
@@ -27,6 +27,14 @@ def test_control_characters_become_harmless(text):
 def test_ordinary_text_stays_as_it_is():
     for text in ("train.py", "жаба/тренировка.py", "模型.py", "[red]not markup[/red]", "a·b", ""):
         assert safe(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "made"),
+    [('a b"<c>/d', "a-b-c-d"), ("../../a b", "a-b"), ("points-1", "points-1"), ("…", "none")],
+)
+def test_ids_and_names_of_files_hold_nothing_but_plain_letters(text, made):
+    assert slug(text, "none") == made
 
 
 @PROPERTY

@@ -1,6 +1,5 @@
 """The result of a batch size search: what `batch --json` prints and its folder keeps."""
 
-import platform
 from typing import Any, Final, Literal
 
 import msgspec
@@ -12,7 +11,6 @@ from stepscope.batch.sizes import SizeResult, knee_size, still_growing
 from stepscope.launch.program import Program
 from stepscope.measure.runner import run_command
 from stepscope.record.privacy import masked_arguments
-from stepscope.record.version import __version__
 from stepscope.stats.verdict import Verdict, compare_processes, noise_floor
 
 SCHEMA: Final = "stepscope.batch/2"
@@ -172,11 +170,7 @@ def batch_result(
         device=facts.device,
         device_name=facts.device_name,
         machine=msgspec.to_builtins(machine),
-        versions={
-            "python": platform.python_version(),
-            "torch": machine.torch.version if machine.torch else None,
-            "stepscope": __version__,
-        },
+        versions=machine.versions,
         what=searched.what,
         samples=facts.samples,
         drop_last=facts.drop_last,

@@ -4,27 +4,25 @@ possible, else in this one."""
 import gc
 import json
 import os
-import re
 import select
 import signal
 import sys
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from math import ceil
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from stepscope.batch.document import Batch, search_result
-from stepscope.batch.program import free_host_bytes
 from stepscope.batch.search import BatchSearch, SearchBounds
 from stepscope.batch.sizes import SizeMeasurement
+from stepscope.hardware.processor import free_bytes
 from stepscope.record.errors import UsageError
 from stepscope.record.problems import is_out_of_memory
 from stepscope.record.trial import TrialReason, TrialStatus
+from stepscope.workloads.measure.program import peak_memory, reset_peak_memory
 
 _Step = Callable[[int], Any]
 
@@ -47,7 +45,7 @@ def _call_with(
     if cuda.is_initialized():
         cuda.reset_peak_memory_stats(gpu)
         before = cuda.memory_allocated(gpu)
-    _reset_host_peak()
+    reset_peak_memory()
 
     def block(calls: int) -> float:
         """Milliseconds of a call."""
@@ -71,7 +69,7 @@ def _call_with(
         detail = str(error).strip().split("\n")[0] or None
     peak = float(cuda.max_memory_allocated(gpu)) if cuda.is_initialized() else None
     used = device or ("cuda" if (peak or 0.0) > before else "cpu")
-    memory = peak if used.startswith("cuda") else _host_peak()
+    memory = peak if used.startswith("cuda") else float(peak_memory(torch.device("cpu"))[0])
     gc.collect()
     if cuda.is_initialized():
         cuda.empty_cache()  # freed for the next size
@@ -80,20 +78,6 @@ def _call_with(
         batch, status, reason, detail, tuple(times), float(batch), memory, None, calls, spent
     )
     return got, used
-
-
-def _reset_host_peak() -> None:
-    """Reset the kernel's record of this process's peak memory, if possible."""
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-
-
-def _host_peak() -> float | None:
-    """This process's peak bytes since then; None if the kernel does not say."""
-    with suppress(OSError):
-        if found := re.search(r"^VmHWM:\s*(\d+)", Path("/proc/self/status").read_text(), re.M):
-            return float(found[1]) * 1024
-    return None
 
 
 _CANARY_S: Final = 5.0
@@ -191,7 +175,7 @@ def search_function(
     calls = _Calls(fn, seconds, device, _can_fork())
     first = calls.measure(start, None)
     on = calls.device
-    gpu, free = on.startswith("cuda"), free_host_bytes()
+    gpu, free = on.startswith("cuda"), free_bytes()
 
     def gpu_memory() -> float:
         import torch

@@ -14,10 +14,10 @@ from stepscope.batch.program import (
     BatchListener,
     BatchRequest,
     ProgramFacts,
-    free_host_bytes,
     program_facts,
     search_program,
 )
+from stepscope.hardware.processor import free_bytes
 from stepscope.launch.program import Program
 from stepscope.measure.runner import TrialRunner
 from stepscope.measure.trial.host import host_named
@@ -44,7 +44,7 @@ class BatchFinder:
         self._runner = TrialRunner(
             program, self.folder, cwd, host_named(None), allow_writes, unguarded
         )
-        self._available = free_host_bytes()
+        self._available = free_bytes()
         self._first: Trial | None = None
         self._own: int | None = None
 

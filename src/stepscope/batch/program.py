@@ -65,14 +65,6 @@ def feeding_loader(loaders: Sequence[Document], samples_per_step: float | None) 
     return max(forming, key=likely)
 
 
-def free_host_bytes() -> float | None:
-    """Host memory that a program started now can use without evicting others."""
-    from stepscope.hardware.machine import describe_memory
-
-    memory = describe_memory()
-    return float(min(memory.available_bytes, memory.limit_bytes or memory.total_bytes))
-
-
 BatchListener = Callable[[int | None, SizeMeasurement | None], None]
 """Called as each trial starts (None) and ends; the batch size is None until the program's own is
 known."""

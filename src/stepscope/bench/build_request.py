@@ -22,7 +22,7 @@ from stepscope.workloads import arguments
 
 DEVICES: tuple[str, ...] = ("cpu", "cuda")
 _LOADING = {"workers", "decode_ms", "latency_ms", "resize", "disk_mb_s"}
-_LEARNING = {"epochs", "test_samples", "target_score", "score_every"}
+_LEARNING = {"epochs", "test_samples", "target_score"}
 
 
 def build_request(

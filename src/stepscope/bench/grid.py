@@ -15,7 +15,7 @@ from stepscope.record.errors import UsageError
 MODES: Final = ("train", "infer", "generate")
 _COMMON = ("size", "classes", "length", "steps", "seconds", "seed", "memory_limit_gib", "threads")
 _DATA = ("data", "samples", "workers", "decode_ms", "latency_ms", "resize", "disk_mb_s")
-_LEARNING = ("test_samples", "epochs", "lr", "target_score", "score_every")
+_LEARNING = ("test_samples", "epochs", "target_score")
 SETTINGS: Final[Mapping[str, frozenset[str]]] = {
     "train": frozenset({*_COMMON, *_DATA, *_LEARNING}),
     "infer": frozenset({*_COMMON, *_DATA}),
@@ -56,13 +56,17 @@ class Point(Struct, frozen=True):
         """The point as one stable line of text, equal for equal points in any process."""
         return json.dumps(astuple(self), sort_keys=True, separators=(",", ":"))
 
-    def command(self, measure_file: Path) -> list[str]:
-        """The arguments of `python -m` that measure it into a file."""
-        words = [f"stepscope.workloads.{self.mode}", "--model", self.model]
-        words += ["--batch", str(self.batch), "--device", self.device]
+    def options(self) -> list[str]:
+        """Its options, as workload programs take them."""
+        words = ["--model", self.model, "--batch", str(self.batch), "--device", self.device]
         for name, value in self.settings.items():
             words += [f"--{name.replace('_', '-')}", str(value)]
-        return [*words, "--measure", str(measure_file)]
+        return words
+
+    def command(self, measure_file: Path) -> list[str]:
+        """The arguments of `python -m` that measure it into a file."""
+        program = f"stepscope.workloads.{self.mode}"
+        return [program, *self.options(), "--measure", str(measure_file)]
 
 
 _NOT_MEASURED = ("timeout_s", "price_per_hour", "carbon_intensity")

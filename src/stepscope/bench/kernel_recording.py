@@ -104,11 +104,8 @@ class KernelSubject(Point, frozen=True):
 
     def step_command(self, *more: str) -> list[str]:
         """The command line of the program that runs a few steps."""
-        words = ["--model", self.model, "--mode", self.mode, "--batch", str(self.batch)]
-        words += ["--device", self.device]
-        for name, value in self.settings.items():
-            words += [f"--{name}", str(value)]
-        return Program("stepscope.workloads.one_step", (*words, *more), module=True).command
+        words = ("--mode", self.mode, *self.options(), *more)
+        return Program("stepscope.workloads.one_step", words, module=True).command
 
 
 def record_kernels(

@@ -13,7 +13,7 @@ from stepscope.bench.summary import max_known, mean_known, process_noise, speedu
 from stepscope.stats.series import NEAR_BEST
 from stepscope.workloads.measure.record import LoadMeasured
 
-_DEFAULT_PREFETCH: Final = 2
+DEFAULT_PREFETCH: Final = 2
 _MOST_WORKERS: Final = 32
 _GRID: Final = ("workers", "pin", "prefetch")
 
@@ -201,7 +201,7 @@ def dataloader_line(setting: LoaderSetting) -> str:
     if setting.workers:
         words.append(f"num_workers={setting.workers}")
     words += ["pin_memory=True"] if setting.pin else []
-    if setting.prefetch not in (None, _DEFAULT_PREFETCH):
+    if setting.prefetch not in (None, DEFAULT_PREFETCH):
         words.append(f"prefetch_factor={setting.prefetch}")
     words += ["persistent_workers=True"] if setting.workers else []
     return f"DataLoader({', '.join(words)})"

@@ -246,11 +246,7 @@ def bench_result(
     machine = describe_machine()
     return BenchResult(
         machine=to_builtins(machine),
-        versions={
-            "python": platform.python_version(),
-            "torch": machine.torch.version if machine.torch else None,
-            "stepscope": __version__,
-        },
+        versions=machine.versions,
         command=command,
         started=started,
         request=request,

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -80,11 +80,7 @@ def batch(
     module: bool,
     largest: int | None,
     smallest: int | None,
-    headroom: float,
-    within: float,
     fixes: tuple[str, ...],
-    steps: int | None,
-    seconds: float,
     budget: str,
     allow_writes: bool,
     unguarded: bool,
@@ -93,6 +89,7 @@ def batch(
     quiet: bool,
     program: str,
     arguments: tuple[str, ...],
+    **options: Any,
 ) -> int:
     """Find the best batch size of PROGRAM with its ARGUMENTS.
 
@@ -121,7 +118,7 @@ def batch(
     budget_s = parse_budget(budget)
     target = Program(program, arguments, module)
     check_program(target, Path.cwd())
-    request = BatchRequest(fixes, smallest, largest, headroom, within, steps, seconds, budget_s)
+    request = BatchRequest(fixes, smallest, largest, budget_s=budget_s, **options)
     wall = choose_wall(allow_writes, unguarded)
     if wall is Wall.NONE and not allow_writes:
         print(f"stepscope: {UNGUARDED}", file=sys.stderr)

@@ -14,7 +14,7 @@ import click
 
 from stepscope.record.errors import UsageError
 from stepscope.record.units import format_duration, format_number, plural
-from stepscope.report.text import safe
+from stepscope.report.text import keep_start, safe
 
 if TYPE_CHECKING:
     from stepscope.bench.grid import BenchRequest, Point
@@ -121,7 +121,7 @@ def grid_point_name(point: "Point") -> str:
 
     variant = variant_label(point.fixes)
     words = f"{point.model} {point.mode} batch {point.batch} {point.device} {variant}"
-    return safe(words if len(words) <= 60 else words[:59] + "…")
+    return safe(keep_start(words, 60))
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from stepscope.cli import bench_session as session
 from stepscope.record.errors import UsageError
 
 if TYPE_CHECKING:
-    from stepscope.bench.grid import BenchRequest, Point
+    from stepscope.bench.grid import BenchRequest
     from stepscope.bench.kernel_recording import KernelSubject
     from stepscope.bench.results import BenchResult
 
@@ -90,10 +90,12 @@ def _measured(
     from stepscope.bench.loader_grid import loader_result, measured_settings, setting_points
     from stepscope.bench.run import run_grid
     from stepscope.bench.summary import bench_result
+    from stepscope.report.story.bench.loader import setting_name
 
     settings, notes = setting_points(request)
+    names = {point.key(): setting_name(setting) for setting, point in settings.items()}
     with session.open_session(request, out, force) as results:
-        with session.grid_progress(results, _setting_name) as on_progress:
+        with session.grid_progress(results, lambda point: names[point.key()]) as on_progress:
             run_grid(request, results, on_progress, every=list(settings.values()))
         points = measured_settings(settings, results.records)
         if all(point.status != "ok" for point in points):
@@ -103,14 +105,6 @@ def _measured(
         whole = bench_result(request, [], {}, words, begun, notes, points=points, loader=found)
         results.write_result(whole)
     return whole
-
-
-def _setting_name(point: "Point") -> str:
-    """`batch 32, workers 4, pinned, prefetch 2`."""
-    how = point.settings
-    words = f"batch {point.batch}, workers {how['workers']}"
-    words += ", pinned" if how["pin"] == "on" else ""
-    return words + (f", prefetch {how['prefetch']}" if "prefetch" in how else "")
 
 
 def _switches(text: str) -> tuple[bool, ...]:

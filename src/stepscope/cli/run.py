@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -48,16 +49,11 @@ def _share(_: click.Context, __: click.Parameter, text: str) -> float:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(
     module: bool,
-    steps: int | None,
-    warmup: int | None,
     window: int,
     no_window: bool,
-    window_at: int | None,
     fixes: tuple[str, ...],
     python: bool,
     memory: bool,
-    nvtx: bool,
-    overhead: float,
     out: Path | None,
     force: bool,
     repeat: int,
@@ -66,6 +62,7 @@ def run(
     quiet: bool,
     program: str,
     arguments: tuple[str, ...],
+    **options: Any,
 ) -> int:
     """Run PROGRAM with its ARGUMENTS as plain Python would, and observe it.
 
@@ -76,7 +73,7 @@ def run(
     from stepscope.launch.program import Program, check_program
     from stepscope.store.folder import create_folder
 
-    if nvtx and (python or memory):
+    if options["nvtx"] and (python or memory):
         raise UsageError(
             "--nvtx is for a run under Nsight Systems: leave out --python and --memory"
         )
@@ -93,21 +90,17 @@ def run(
     places = [several / str(n) if several else out for n in range(1, repeat + 1)]
     folders = [create_folder(place, force, Path.cwd()) for place in places]
     for number, folder in enumerate(folders, start=1):
-        options = ProbeOptions(
+        probing = ProbeOptions(
             folder=str(folder.absolute()),
             launched_ns=0,
-            steps=steps,
-            warmup=warmup,
             window=0 if no_window else window,
-            window_at=window_at,
             stacks=0 if memory_of == "cpu" else 2,
             memory=memory_of,
             python=python,
-            nvtx=nvtx,
-            overhead=overhead,
             fixes=fixes,
+            **options,
         )
-        outcome = observe_program(request, options)
+        outcome = observe_program(request, probing)
         exit_code = exit_code or outcome.exit_code
         if not quiet:
             _tell(folder, number, repeat)

@@ -12,6 +12,7 @@ import click
 
 from stepscope.cli.progress import Progress, progress
 from stepscope.record.units import format_duration, format_number
+from stepscope.report.text import keep_end
 
 if TYPE_CHECKING:
     from stepscope.measure.trial.record import Trial, TrialRequest
@@ -30,7 +31,7 @@ class _Shown:
 
     @contextmanager
     def hearing(self) -> Iterator[None]:
-        """Remember Ctrl-C between trials: Python drops one that comes in some callbacks."""
+        """Remember Ctrl-C between trials: Python loses one that arrives in some callbacks."""
 
         def press(number: int, frame: object) -> None:
             self._pressed = True
@@ -91,7 +92,7 @@ def trial_line(event: "TrialEvent", trial: "Trial") -> str:
 def trial_name(request: "TrialRequest") -> str:
     """`workers=4 + pin`, `baseline, seed 2`, `control, seed 1`."""
     words = " + ".join(request.fixes) or ("patched" if request.patched else "baseline")
-    words = words if len(words) <= _LONGEST else "…" + words[1 - _LONGEST :]
+    words = keep_end(words, _LONGEST)
     if request.window:
         words = "scout run"
     if request.perturb is not None:
@@ -124,7 +125,7 @@ _BEST = "throughput"
 @click.option("--out", type=click.Path(path_type=Path), help="Folder [.stepscope/tune-<id>].")
 @click.option("--force", is_flag=True, help="Replace what is in --out.")
 @click.option("--resume", type=click.Path(path_type=Path), help="Continue the tune in this folder.")
-@click.option("--prove", is_flag=True, help="With --resume: only go on with its unclear proof.")
+@click.option("--prove", is_flag=True, help="With --resume: continue only its unclear proof.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.argument("program")
@@ -163,7 +164,7 @@ def tune(
     from stepscope.tune.tuner import open_tune
 
     if options["prove"] and resume is None:
-        raise UsageError("--prove goes on with an earlier tune: name it with --resume")
+        raise UsageError("--prove continues an earlier tune: name it with --resume")
     target = Program(program, arguments, module)
     check_program(target, Path.cwd())
     request = TuneRequest(

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from stepscope.analyze.timeline.attribution import (
+    AUTOGRAD_NODE,
     BACKWARD,
     DATA_WAIT,
     FORWARD,
@@ -20,14 +21,12 @@ from stepscope.analyze.timeline.attribution import (
     nearest,
 )
 from stepscope.analyze.timeline.kernels import operator_self_times
-from stepscope.analyze.timeline.names import is_user_frame, names_match
+from stepscope.analyze.timeline.names import is_user_frame, names_match, starts_with
 from stepscope.analyze.timeline.steps import find_steps
 from stepscope.record.row_log import STEP_PHASES
 from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline
 from stepscope.results.comparison import KernelComparison, KernelRow, WorkState, WorkUnit
 
-_NODE: Final = "autograd::engine::evaluate_function"
-_LOADS: Final = "enumerate(DataLoader)"
 _Key = tuple[str, str | None, str]
 """Name, operator and phase."""
 
@@ -98,13 +97,12 @@ def _host_events(timeline: Timeline) -> _WorkEvents:
     host = timeline.host
 
     def below(start: str) -> Column:
-        marked = names_match(timeline, host.name, lambda name: name.startswith(start))
-        found: Column = nearest(host.parent, marked)[chosen] != NOTHING
+        found: Column = nearest(host.parent, starts_with(timeline, start))[chosen] != NOTHING
         return found
 
     chosen = np.flatnonzero(is_operator(timeline))
     phases = np.select(
-        [below("Optimizer."), below(_NODE), below(_LOADS)],
+        [below("Optimizer."), below(AUTOGRAD_NODE), below("enumerate(DataLoader)")],
         [OPTIMIZER, BACKWARD, DATA_WAIT],
         FORWARD,
     ).astype(np.uint8)

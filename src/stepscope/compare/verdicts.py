@@ -53,7 +53,8 @@ def floor_of_pair(
     # If steps are uneven within a process, processes differ by many times that: load changes more
     # slowly than a process lasts.
     several = [*base, *other]
-    uneven = max(map(_between_blocks, several)) if any(map(why_unstable, several)) else 0.0
+    unstable = any(why_unstable([one]) for one in several)
+    uneven = max(map(_between_blocks, several)) if unstable else 0.0
     return FloorInUse(max(usual, _MANY_TIMES * uneven), FloorSource.ASSUMED, variation=uneven)
 
 

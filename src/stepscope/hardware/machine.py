@@ -16,6 +16,7 @@ from msgspec import Struct
 from stepscope.hardware import processor
 from stepscope.hardware.gpus import GpuInfo, GpuLink, driver_version, gpu_links, open_gpus
 from stepscope.hardware.processor import cgroup_limits, read_text
+from stepscope.record.version import __version__
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -64,6 +65,12 @@ class Machine(Struct, frozen=True):
     tools: dict[str, str | None] = {}  # where external programs are; None: not found
     counters_need_root: bool | None = None
     is_root: bool = False
+
+    @property
+    def versions(self) -> dict[str, str | None]:
+        """What measured here, as results keep it."""
+        torch = self.torch.version if self.torch else None
+        return {"python": self.python, "torch": torch, "stepscope": __version__}
 
 
 def package_version(name: str) -> str | None:

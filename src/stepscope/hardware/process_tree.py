@@ -189,7 +189,7 @@ _IDLE_FIELDS: Final = (3, 4)  # idle and waiting for disks, of a line of /proc/s
 _COUNTED_FIELDS: Final = 8  # guest time is included in user time
 
 
-_JUMP: Final = 2  # times as much as all cores: no load
+_JUMP: Final = 2  # times all cores: more is a jump of the counters, not load
 
 
 class OtherLoad:

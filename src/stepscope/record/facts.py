@@ -56,7 +56,7 @@ class SlotKind(StrEnum):
     TRANSFORM = "transform"
     LINE = "line"
     WORK = "work"
-    """A known kind of work by a library in a line or a transform; as lines, of traced fetches."""
+    """Work of a known kind that a library does in a line or transform, in traced fetches."""
     TRACED_FETCH = "traced_fetch"
     TRACED_REST = "traced_rest"
     TRACED_COLLATE = "traced_collate"
@@ -228,7 +228,7 @@ class FixCheck(Record):
 
     name: str
     refused: dict[str, Any] | None = None
-    """The `NotApplied` record of why it would not apply; None: nothing speaks against it."""
+    """The `NotApplied` record of why it would not apply; None: it would apply."""
     text: str | None = None
     """Its sentence."""
 
@@ -274,27 +274,27 @@ class WindowFact(Fact):
 
 
 class HostStack(Record):
-    """A stack that was seen in some samples of the observed thread, and the time they stand for."""
+    """A stack seen in samples of the observed thread, and the time they represent."""
 
     phase: str
     """The row log's phase, in lower case."""
     frames: list[list[Any]]
     """The program's lines, outermost first: file, line and function of each."""
     calls: str = ""
-    """The library function that the innermost one calls, "" if none; that of a known kind of work
-    where there is one."""
+    """The library function that the innermost line calls, preferably one of a known kind of work;
+    "" if none."""
     work: SampleWork | None = None
     """What that does to make a sample."""
     ns: int
 
 
 class HostSamplesFact(Fact):
-    """What the observed thread did in a few steps, sampled because phases did not tell."""
+    """Samples of the observed thread in a few steps, taken because phases did not explain them."""
 
     fact = "host_samples"
     first: int
     last: int
-    """Steps; others may lie between."""
+    """First and last sampled step; those between need not be sampled."""
     steps: int
     samples: int
     stacks: list[HostStack]
@@ -404,7 +404,7 @@ class WroteOutsideFact(Fact):
 
 
 class OverheadFact(Fact):
-    """What the observer found itself to cost, where it keeps to a budget."""
+    """The observer's own cost, where it has a budget."""
 
     fact = "overhead"
     budget: float
@@ -412,11 +412,11 @@ class OverheadFact(Fact):
     clocked_steps: int
     unclocked_steps: int
     clocked_ns: float
-    """What a clocked step takes longer than an unclocked one."""
+    """Extra time of a clocked step over an unclocked one."""
     measured_pairs: int
-    """Of blocks that tells; too few, and the number of hooks does."""
+    """Pairs of blocks behind that; with too few, it comes from the number of hooks."""
     unclocked_ns: float
-    """What an unclocked one takes longer than a bare one, by the number of its hooks."""
+    """Extra time of an unclocked step over a bare one, from its number of hooks."""
 
 
 class ProblemFact(Fact, Problem):

@@ -1,8 +1,8 @@
 """Whose code a stack frame is: the program's, a library's, Python's or the observer's own; and what
 code does to make a sample.
 
-Whose it is is decided by path alone, so that it works for stacks recorded on another machine. What
-it does is told by a known library's function, else by the text of the program's line: functions
+Paths alone decide whose it is, so that it works for stacks recorded on another machine. What it
+does follows from a known library function, else from the text of the program's line: functions
 written in C have no frame.
 """
 
@@ -72,7 +72,7 @@ def find_owner(frames: Iterable[Frame]) -> Owner:
         if is_program(frame.file):
             return Owner(frame.file, frame.line, frame.function, detail)
         if not detail and _INSTALLED.search(frame.file) and not is_observer(frame.file):
-            detail = f"{_module(frame.file)}.{frame.function}"
+            detail = f"{module_name(frame.file).rpartition('.')[2]}.{frame.function}"
     return Owner("", 0, "", detail)
 
 
@@ -83,11 +83,6 @@ def module_name(file: str) -> str:
         if re.fullmatch(r"(?:site|dist)-packages|python3\.\d+", parts[at - 1]):
             return ".".join(parts[at:])
     return parts[-1]
-
-
-def _module(file: str) -> str:
-    parts = re.split(r"[/\\]", file.removesuffix(".py"))
-    return parts[-2] if parts[-1] == "__init__" else parts[-1]
 
 
 # Compiled at first use: this is imported into the user's program.
@@ -156,8 +151,8 @@ _LINES = (
 
 
 def work_of_line(text: str) -> SampleWork | None:
-    """What a line of the program seems to do; None: nothing of this. Both reading and decoding is
-    decoding: bytes from a cached file come at once."""
+    """What a line of the program seems to do; None: unknown. One that reads and decodes counts as
+    decoding: a cached file is read at once."""
     return next((work for pattern, work in _LINES if re.search(pattern, text)), None)
 
 

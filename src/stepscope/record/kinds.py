@@ -92,13 +92,13 @@ class SampleWork(StrEnum):
 
 
 class ModelWrapper(NamedTuple):
-    """A module that does nothing with a model but call it, as far as fixes care."""
+    """A module that, as far as fixes care, only calls the model inside it."""
 
     package: str
     attribute: str
     """Where it keeps the model."""
     made_by: tuple[str, ...]
-    """What makes one, as it is called in a source: given the model, it returns the wrapper."""
+    """What source code calls to make one: given the model, it returns the wrapper."""
 
 
 MODEL_WRAPPERS: Final[Mapping[str, ModelWrapper]] = {
@@ -108,4 +108,4 @@ MODEL_WRAPPERS: Final[Mapping[str, ModelWrapper]] = {
     "OptimizedModule": ModelWrapper("torch._dynamo.", "_orig_mod", ("compile",)),
     "_FabricModule": ModelWrapper("lightning", "_forward_module", ("setup", "setup_module")),
 }
-"""By the name of their class. `nn.DataParallel` counts with one device."""
+"""By class name. `nn.DataParallel` over one device counts."""

@@ -55,8 +55,8 @@ class ProbeOptions:
     """The parent wants to sample this process's Python code."""
     nvtx: bool = False
     overhead: float | None = None
-    """The share of the program's time that observing may take: then most steps' phases are not
-    clocked where that costs too much. None: every step's are."""
+    """Share of the program's time that observing may take: if clocking phases costs more, only some
+    steps are clocked. None: all are."""
     clocks: bool = True
     """False: observe only until fixes have found the models; the program times itself."""
     fixes: tuple[str, ...] = ()

@@ -53,8 +53,8 @@ class ProblemKind(WordedEnum):
     )
     WAITS_UNSEEN = (
         "waits_unseen",
-        "values read from the device are no waits here: torch.cuda.set_sync_debug_mode warns of"
-        " them, and would name stepscope",
+        "reads from the device are not recorded as waits: torch.cuda.set_sync_debug_mode warns of"
+        " them and would name stepscope",
     )
     NO_STEPS = (
         "no_steps",
@@ -105,8 +105,8 @@ def is_out_of_memory(type_name: str, message: str, limited: bool = False) -> boo
 
 
 def is_device_error(type_name: str, message: str) -> bool:
-    """Whether an exception tells that a CUDA device has failed, or that its memory ran out. Every
-    later call on a failed device raises it again."""
+    """Whether an exception means that a CUDA device failed or ran out of memory. Every later call
+    on a failed device raises it again."""
     return type_name in ("AcceleratorError", "OutOfMemoryError") or message.startswith("CUDA error")
 
 

@@ -88,13 +88,13 @@ class Settlement(Struct, frozen=True):
     """What would settle an unclear proof, by the spread between seeds measured so far."""
 
     seeds: int | None = None
-    """In all; None: more than `most_seeds`, so it counts as undecidable."""
+    """In total; None: more than `most_seeds`, so undecidable."""
     steps: int = 0
-    """In each seed."""
+    """Per seed."""
     trials: int = 0
-    """Further ones; 0: unknown."""
+    """Further trials; 0: unknown."""
     seconds: float | None = None
-    """What they would take; None: unknown."""
+    """Time for these trials; None: unknown."""
     most_seeds: int = 40
 
 
@@ -129,7 +129,7 @@ class Proof(Struct, frozen=True):
     draws_per_batch: bool = False
     """Each batch's random draws were made to depend on the batch alone."""
     budget_exhausted: bool = False
-    """The budget left no time for what would settle it."""
+    """The budget left no time to settle it."""
     settle: Settlement | None = None
     """If it is unclear: what would settle it. None: no further trial would."""
     whole_ladder: bool = False

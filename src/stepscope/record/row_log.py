@@ -46,15 +46,15 @@ STEP_PHASES: Final = ("data_wait", "h2d", "forward", "backward", "optimizer", "o
 FLAG_PROFILED: Final = 1  # flag: kernel-level recording was on during the row
 FLAG_STACKS: Final = 2  # flag: … and it carried stacks
 FLAG_UNCLOCKED: Final = 4
-"""Flag: the phase clocks were off in a part of the row. Of it are known its end, losses, samples,
-waits for data, checkpoints, starts of epochs, compilation and recording; the rest is NaN."""
+"""Flag: the phase clocks were off in part of the row. Known are its end, losses, samples, waits for
+data, checkpoints, starts of epochs, compilation and recording; the rest is NaN."""
 FLAG_OCCASION: Final = 8
 """Flag: the clocks were on for a reason (the first steps, an evaluation, after being off), not by
-chance: the row does not stand for those that were not clocked."""
+chance: the row does not represent unclocked ones."""
 FLAG_SAMPLED: Final = 16
 """Flag: a helper thread sampled the host's code during the row."""
 UNEXPLAINED: Final = 0.2
-"""Of the step: code in no phase that takes more is sampled, and named."""
+"""Share of the step; code in no phase that takes more is sampled and named."""
 
 ROW_COLUMNS: Final = (
     "end_ns",
@@ -77,11 +77,11 @@ ROW_COLUMNS: Final = (
 )
 
 FIRST_SITE_COLUMNS: Final = ("count", "total_ns", "bytes")
-"""Those that every version has written."""
+"""Columns that every version has written."""
 
 SITE_COLUMNS: Final = (*FIRST_SITE_COLUMNS, "sampled_count", "sampled_ns", "sampled_bytes")
-"""Counters per site (a source line doing one kind of thing); row i belongs to fact `site` i. What
-was seen in rows clocked by chance is counted apart: it stands for the unclocked ones too."""
+"""Counters per site (a source line doing one kind of thing); row i belongs to fact `site` i. Rows
+clocked by chance are also counted separately: they represent the unclocked ones."""
 
 CLOCK_COLUMNS: Final = ("count", "total_ns")
 """Counters of the data clock; row i belongs to fact `clock` with that pid and slot."""
@@ -113,7 +113,7 @@ CLOCKED_COLUMNS: Final = (
     "inputs",
     "forwards",
 )
-"""What only rows in which the clocks were on tell; NaN in the others."""
+"""Columns filled only while the clocks are on; NaN in other rows."""
 
 MAY_BE_UNKNOWN: Final = frozenset(
     (

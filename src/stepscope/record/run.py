@@ -62,12 +62,12 @@ class ProgramNoise(Record):
 
 
 class DeviceSwitch(Record):
-    """What in the program's own source chooses the device it computes on."""
+    """The part of the program's own source that chooses its device."""
 
     option: str | None = None
-    """As it is to be given: `--cuda`, `--device cuda`. None: a line of code does."""
+    """The option to pass: `--cuda`, `--device cuda`. None: a line of code chooses."""
     given: bool | None = None
-    """The option keeps the program off the GPU, and was given."""
+    """Whether the option keeps the program off the GPU and was given."""
     file: str
     line: int
 
@@ -82,7 +82,7 @@ class RunRecord(Record):
     options: RunOptions | None = None
     noise: list[ProgramNoise] | None = None
     device_switch: DeviceSwitch | None = None
-    """Looked for only where there is a GPU."""
+    """Only looked for on machines with a GPU."""
 
     @property
     def start_ns(self) -> float:

@@ -20,7 +20,7 @@ class TrialStatus(StrEnum):
     FAILED = "failed"
     TIMED_OUT = "timed_out"
     FAR_SLOWER = "far_slower"
-    """Ended early: its interval already excluded that it is faster."""
+    """Ended early: its interval already ruled out a gain."""
     TOO_SHORT = "too_short"
     """The program ended before its speed showed."""
 

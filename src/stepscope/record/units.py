@@ -55,9 +55,9 @@ def format_rate(value: float, unit: str) -> str:
     return f"{value:.3g} {unit}"
 
 
-def format_share(share: float, digits: int = 0) -> str:
+def format_share(share: float) -> str:
     """A share (0 to 1) in percent: `61%`."""
-    return f"{share:.{digits}%}"
+    return f"{share:.0%}"
 
 
 def format_speedup(ratio: float) -> str:
@@ -65,9 +65,9 @@ def format_speedup(ratio: float) -> str:
     return f"{ratio:.2f}×"
 
 
-def format_interval(low: float, high: float, digits: int = 2) -> str:
+def format_interval(low: float, high: float) -> str:
     """`1.57–2.00`."""
-    return f"{low:.{digits}f}–{high:.{digits}f}"
+    return f"{low:.2f}–{high:.2f}"
 
 
 def plural(count: int, noun: str, nouns: str | None = None) -> str:

@@ -6,6 +6,7 @@ import re
 from stepscope.report.story.blocks import Cell, Column, Table
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_NOT_IN_SLUGS = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 def safe(text: str) -> str:
@@ -27,6 +28,11 @@ def one_line(text: str) -> str:
     """Text on one line, without control characters or code points that UTF-8 cannot encode."""
     joined = " ".join(text.splitlines()) if "\n" in text or "\r" in text else text
     return safe(joined).encode("utf-8", "replace").decode("utf-8")
+
+
+def slug(text: str, otherwise: str = "x") -> str:
+    """Plain letters only, as an id or a file name's stem; `otherwise` if nothing is left."""
+    return _NOT_IN_SLUGS.sub("-", text).strip("-") or otherwise
 
 
 UNKNOWN = "–"

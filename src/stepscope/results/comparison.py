@@ -28,10 +28,6 @@ class FloorSource(StrEnum):
     """Stored in the results: from earlier processes of the program, or from all the results'
     processes."""
     ASSUMED = "assumed"
-    SAME_PROGRAM = "same program"
-    """From this program's noise cached at comparison time; used before results stored it."""
-    OTHER_PROGRAMS = "other programs"
-    """From other programs' cached noise, likewise."""
 
 
 class SideNames(Struct, frozen=True):

@@ -41,17 +41,16 @@ _ADDRESS: Final = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b")
 
 
 class NameReplacements:
-    """Hands out `file1.py`, `file2.json`, …, `run1`; `people` are replaced everywhere."""
+    """Hands out `file1.py`, `file2.json`, …, `run1`."""
 
-    def __init__(self, people: Iterable[str] = ()) -> None:
+    def __init__(self) -> None:
         self._known: dict[str, str] = {}
         self._words: dict[str, str] = {}
         self._results: set[str] = set()
         self._removed: defaultdict[str, set[str]] = defaultdict(set)
-        self.add_people(people)
 
     def add_people(self, people: Iterable[str]) -> None:
-        """Names of users and machines."""
+        """Names of users and machines, which are replaced everywhere."""
         self._words |= {one: "user" for one in people if len(one) > 2}
 
     def add_result(self, kind: str, *called: str) -> str:

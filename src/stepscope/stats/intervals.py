@@ -20,6 +20,7 @@ Processes = Sequence[Sequence[float]]  # the steady step times of each process, 
 DEFAULT_NOISE_FLOOR: Final = 0.15  # of a single process: 5% deviation, more than any machine showed
 FEW_PROCESSES_FLOOR: Final = 0.05  # minimum for one or two: they agree by chance too often
 _BLOCKS: Final = (4, 10)  # at least, at most
+_BLOCK_STEPS: Final = 16  # where there are enough
 _DEGREES: Final = np.array([1, 2, 3, 4, 5, 6, 8, 10, 15, 30, 100, 1e9])
 _FEW: Final = (12.706205, 4.302653, 3.182446, 2.776445, 2.570582, 2.446912)
 _MANY: Final = (2.306004, 2.228139, 2.131450, 2.042272, 1.983972, 1.959964)
@@ -83,17 +84,17 @@ def noise_margin(floor: float | None, *sides: int) -> float:
     return float(np.log1p(floor)) * sqrt(sum(1 / side for side in sides) / 2)
 
 
-def block_means(series: Sequence[float], at_least: int = 16) -> Floats:
+def block_means(series: Sequence[float]) -> Floats:
     """Means of four to ten consecutive blocks of steps, fewer if there are few steps.
 
-    A block has `at_least` steps where possible and covers whole cycles if steps come in bursts, as
+    A block has 16 steps or more where possible and covers whole cycles if steps come in bursts, as
     from loader workers: half a burst would look like a difference.
     """
     times = np.asarray(series, dtype=np.float64)
     period = cycle_length(times)
     cycles = len(times) // period
     least, most = _BLOCKS
-    count = min(cycles, max(least, min(most, len(times) // at_least)))
+    count = min(cycles, max(least, min(most, len(times) // _BLOCK_STEPS)))
     ends = [cycles * place // max(1, count) * period for place in range(count + 1)]
     return np.array([times[a:b].sum() / (b - a) for a, b in pairwise(ends)])
 

@@ -1,8 +1,7 @@
 """Why the step times of a program are unreliable."""
 
-from collections.abc import Sequence
 from math import sqrt
-from typing import Final, TypeGuard
+from typing import Final
 
 import numpy as np
 
@@ -15,13 +14,11 @@ BETWEEN_BLOCKS: Final = 0.05
 _FEW: Final = 0.02  # of the steps: so few long ones are reported instead of their blocks
 
 
-def why_unstable(times: Sequence[float] | Processes) -> str | None:
+def why_unstable(times: Processes) -> str | None:
     """What is wrong with the steady step times of one or several processes.
 
     None if nothing is, or if a series is too short to tell.
     """
-    if not _several(times):
-        return _series(np.asarray(times, dtype=np.float64))
     if len(times) > 1:
         logs = log_means(times)
         if float(logs.std(ddof=1)) > BETWEEN_PROCESSES:
@@ -30,10 +27,6 @@ def why_unstable(times: Sequence[float] | Processes) -> str | None:
         if why := _series(np.asarray(series, dtype=np.float64)):
             return why if len(times) == 1 else f"{why}, in process {place} of {len(times)}"
     return None
-
-
-def _several(times: Sequence[float] | Processes) -> TypeGuard[Processes]:
-    return len(times) > 0 and not isinstance(times[0], (int, float))
 
 
 def _series(values: Floats) -> str | None:

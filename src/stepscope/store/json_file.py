@@ -11,9 +11,9 @@ from typing import Any
 from stepscope.record.errors import BrokenRun
 
 
-def write_json(path: Path, document: Any, indent: int | None = 1, allow_nan: bool = True) -> None:
+def write_json(path: Path, document: Any, indent: int | None = 1) -> None:
     """Replace a file by a document. On failure raises OSError and leaves the old file."""
-    write_whole(path, f"{json.dumps(document, indent=indent, allow_nan=allow_nan)}\n".encode())
+    write_whole(path, f"{json.dumps(document, indent=indent)}\n".encode())
 
 
 def json_text(document: Any) -> str:

@@ -42,7 +42,7 @@ class FactLog:
             os.write(fd, line)
 
     def close(self) -> None:
-        """What is written later is dropped."""
+        """Later writes are dropped."""
         fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)

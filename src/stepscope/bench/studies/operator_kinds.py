@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from stepscope.analyze.timeline.attribution import categorise, is_operator
+from stepscope.analyze.timeline.attribution import AUTOGRAD_NODE, categorise, is_operator
 from stepscope.analyze.timeline.document import launched_within
 from stepscope.analyze.timeline.host_threads import self_time
 from stepscope.analyze.timeline.steps import find_steps
@@ -22,7 +22,6 @@ _MATRIX: Final = ("convolution", "matmul", "attention")
 _MEMORY: Final = ("normalisation", "pointwise", "optimizer")
 _KINDS: Final = ("convolution", "recurrent", "matmul", "attention", *_MEMORY, "other")
 _OTHER: Final = ("communication", "compiled", "other")
-_NODE: Final = "autograd::engine::evaluate_function"
 _LOADER: Final = "enumerate(DataLoader)"
 
 
@@ -95,7 +94,7 @@ def _host_kinds(timeline: Timeline) -> list[str | None]:
     )
     for row, (parent, name, sequence, operator) in enumerate(rows):
         text = timeline.name_of(name)
-        node = text.startswith(_NODE)
+        node = text.startswith(AUTOGRAD_NODE)
         backward = node or (parent != NOTHING and in_backward[parent])
         kind = found[parent] if parent != NOTHING else None
         if kind is None and text.startswith(("Optimizer.", _LOADER)):

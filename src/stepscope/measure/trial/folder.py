@@ -180,7 +180,7 @@ def _notes(gpu: GpuTotals | None, measured: Speed) -> tuple[TrialNote, ...]:
     notes = [TrialNote(NoteKind.THROTTLED, reason) for reason in throttled]
     if gpu and gpu.other_processes:
         notes.append(TrialNote(NoteKind.SHARED_GPU))
-    if how := why_unstable(measured.step_ms):
+    if how := why_unstable([measured.step_ms]):
         spread = pstdev(measured.step_ms) / fmean(measured.step_ms)
         notes.append(TrialNote(NoteKind.UNSTABLE, how, spread))
     return tuple(notes)

@@ -2,14 +2,14 @@
 
 import csv
 import io
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from stepscope.bench.results import BenchResult, LoaderPoint, PointSummary, Speedup
 from stepscope.report.story.blocks import Cell, Column, Story, Table
-from stepscope.report.text import exact_cell, safe
+from stepscope.report.story.phrases import fix_argument
+from stepscope.report.text import exact_cell, safe, slug
 from stepscope.results.load import LoadedResult
 
 
@@ -53,7 +53,7 @@ def _findings_table(subject: LoadedResult) -> Table | None:
     rows = []
     for one in found:
         told, fix = one["predicted"] or {}, one["fix"]
-        name = None if fix is None else "=".join(str(p) for p in fix.values() if p is not None)
+        name = None if fix is None else fix_argument(fix)
         first = (one[key] for key in ("id", "title", "kind", "share"))
         gains = (told.get(key) for key in ("step_ms", "speedup", "low", "high"))
         last = (one[key] for key in ("confidence", "effort", "why", "advice"))
@@ -102,7 +102,6 @@ _MEASURED = {
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
 """A spreadsheet treats text that begins like this as a formula."""
-_NOT_IN_FILES = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 def main_table(subjects: Sequence[LoadedResult], found: dict[str, Table]) -> str:
@@ -134,7 +133,7 @@ def formula_safe(value: str) -> str:
 
 def file_name(table: Table) -> str:
     """`kernels.csv`."""
-    return f"{_NOT_IN_FILES.sub('-', table.id).strip('-.') or 'table'}.csv"
+    return f"{slug(table.id, 'table')}.csv"
 
 
 def report_tables(subjects: Sequence[LoadedResult], story: Story) -> dict[str, Table]:

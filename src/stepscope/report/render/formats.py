@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from stepscope.hardware.machine import entry_points
 from stepscope.record.errors import UsageError
 from stepscope.report.story.blocks import Story
+from stepscope.report.text import slug
 from stepscope.results.comparison import Comparison
 from stepscope.results.load import LoadedResult
 from stepscope.store.json_file import json_text
@@ -191,7 +192,7 @@ class Images(Renderer):
     purpose = "every chart; --part names one"
 
     def write(self, report: Report, path: Path, part: str | None) -> list[Path]:
-        from stepscope.report.render.images import drawable_charts, file_stem, write_image
+        from stepscope.report.render.images import drawable_charts, write_image
 
         found = drawable_charts(report.story)
         if part is not None:
@@ -203,7 +204,7 @@ class Images(Renderer):
             return [path]
         made = []
         for chart in found:
-            made.append(path.with_name(f"{path.stem}-{file_stem(chart)}{path.suffix}"))
+            made.append(path.with_name(f"{path.stem}-{slug(chart.id, 'chart')}{path.suffix}"))
             write_image(chart, made[-1], titled=True)
         return made
 

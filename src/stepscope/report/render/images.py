@@ -1,7 +1,6 @@
 """Charts as pictures, drawn by matplotlib without a window or global state."""
 
 import math
-import re
 import warnings
 from collections.abc import Sequence
 from itertools import pairwise
@@ -10,7 +9,7 @@ from typing import Any
 
 from stepscope.record.errors import MissingExtra
 from stepscope.report.story.blocks import Cell, Chart, Series, Story
-from stepscope.report.text import keep_start, safe
+from stepscope.report.text import keep_start, one_line
 
 _COLOURS = ["#3f6fcf", "#d9822b", "#2b8f86", "#8a63c9", "#c2554f", "#5f9440", "#bd5a94", "#808a96"]
 _LONGEST = 44
@@ -27,8 +26,7 @@ def _style(series: Series, at: int) -> dict[str, Any]:
 
 def label_text(value: str, most: int = _LONGEST) -> str:
     """Literal text, shortened: matplotlib would read formulas between dollars."""
-    plain = safe(value).encode("utf-8", "replace").decode("utf-8")
-    return keep_start(plain, most).replace("$", r"\$")
+    return keep_start(one_line(value), most).replace("$", r"\$")
 
 
 def _labels_of(chart: Chart) -> list[str]:
@@ -157,7 +155,6 @@ def _points(chart: Chart, series: Series, at: int, axes: Any) -> None:
         axes.fill_between(x, series.low, series.high, color=paint, alpha=0.15, linewidth=0)
 
 
-_NOT_IN_FILES = re.compile(r"[^A-Za-z0-9_-]+")
 _SALT = {"svg.hashsalt": "stepscope", "pdf.fonttype": 42, "svg.fonttype": "none"}
 
 
@@ -165,11 +162,6 @@ def drawable_charts(story: Story) -> list[Chart]:
     """Charts with anything to draw, in order."""
     found = (block for block in story.blocks if isinstance(block, Chart))
     return [chart for chart in found if any(len(one.y) or len(one.x) for one in chart.series)]
-
-
-def file_stem(chart: Chart) -> str:
-    """A safe file name stem."""
-    return _NOT_IN_FILES.sub("-", chart.id).strip("-") or "chart"
 
 
 def write_image(chart: Chart, path: Path, *, titled: bool = False) -> None:

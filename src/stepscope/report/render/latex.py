@@ -11,11 +11,11 @@ from typing import Final
 
 from stepscope.record.errors import UsageError
 from stepscope.record.units import plural
-from stepscope.report.render.images import drawable_charts, file_stem, write_image
+from stepscope.report.render.images import drawable_charts, write_image
 from stepscope.report.story import blocks as story
 from stepscope.report.story.blocks import Column, Story, Table
 from stepscope.report.story.phrases import joined
-from stepscope.report.text import safe, table_cells
+from stepscope.report.text import one_line, slug, table_cells
 
 _SIGNS = {"×": r"\times", "−": "-", "±": r"\pm", "·": r"\cdot", "∞": r"\infty", "Δ": r"\Delta"}
 _RELATIONS = {"→": r"\rightarrow", "←": r"\leftarrow", "≥": r"\geq", "≤": r"\leq", "≈": r"\approx"}
@@ -38,12 +38,12 @@ _RUN = 18
 
 def escape_latex(value: str) -> str:
     """For a sentence or a cell; long words may break at punctuation or anywhere."""
-    return " ".join(_word(word) for word in _plain(value).split(" "))
+    return " ".join(_word(word) for word in one_line(value).split(" "))
 
 
 def verbatim(value: str) -> str:
     """Lines of code in \\texttt, with indentation, each line ended by `\\\\*`."""
-    lines = [_plain(line.expandtabs(4)) for line in value.splitlines()] or [""]
+    lines = [one_line(line.expandtabs(4)) for line in value.splitlines()] or [""]
     made = []
     for line in lines:
         rest = line.lstrip(" ")
@@ -73,10 +73,6 @@ def _character(one: str) -> str:
     if simple.strip():
         return "".join(_SPECIAL.get(part, part) for part in simple)
     return rf"\textsuperscript{{U+{ord(one):04X}}}"
-
-
-def _plain(value: str) -> str:
-    return safe(" ".join(value.splitlines()) if "\n" in value or "\r" in value else value)
 
 
 _LONG = 110
@@ -242,13 +238,12 @@ def _card(card: story.Card) -> str:
     )
 
 
-_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9-]+")
 _SECONDS: Final = 120
 
 
 def tex_files(path: Path) -> tuple[Path, Path]:
     """The paths of a document's part and figure folder, with names that TeX can read."""
-    name = _NOT_IN_NAMES.sub("-", path.stem).strip("-") or "report"
+    name = slug(path.stem.replace("_", "-"), "report")
     return path.with_name(f"{name}-part.tex"), path.with_name(f"{name}-figures")
 
 
@@ -258,7 +253,7 @@ def write_tex(story: Story, path: Path) -> list[Path]:
     figures = {}
     for chart in drawable_charts(story):
         folder.mkdir(exist_ok=True)
-        file = folder / f"{file_stem(chart)}.pdf"
+        file = folder / f"{slug(chart.id, 'chart')}.pdf"
         write_image(chart, file)
         figures[chart.id] = f"{folder.name}/{file.name}"
     body.write_text(latex_part(story, figures), encoding="utf-8")

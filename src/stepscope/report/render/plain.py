@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from textwrap import wrap
-from typing import Any
 
 from stepscope.record.units import capitalized, format_number
 from stepscope.report.story.blocks import Column, Table
@@ -13,7 +12,6 @@ from stepscope.report.text import aligned_rows, safe
 from stepscope.results.comparison import Comparison, KernelComparison
 from stepscope.results.load import LoadedResult
 
-Document = dict[str, Any]
 _WIDTH = 88
 _KERNELS = 20
 

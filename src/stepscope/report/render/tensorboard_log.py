@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from stepscope.report.story.blocks import Story
 from stepscope.report.story.phrases import PHASE_NAMES
 from stepscope.results.load import LoadedResult
 
-Document = dict[str, Any]
 _SAMPLES = {
     "gpu_percent": "gpu/utilisation_percent",
     "gpu_power_w": "gpu/power_w",

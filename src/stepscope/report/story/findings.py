@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from stepscope.analyze.timeline.names import starts_with
 from stepscope.fixes.registry import exclude_each_other
 from stepscope.record.finding import ChangeKind
 from stepscope.record.fix import FixState, NotApplied
@@ -27,6 +28,7 @@ from stepscope.report.story.blocks import (
 from stepscope.report.story.phrases import (
     NO_BOTTLENECK,
     display_path,
+    fix_argument,
     fix_options,
     places_text,
     rerun_command,
@@ -56,14 +58,9 @@ def _evidence_text(value: float | str, unit: str) -> str:
     return f"{shown}{unit}" if unit.startswith(("%", "×")) else f"{shown} {unit}".rstrip()
 
 
-def _fix_argument(fix: Document) -> str:
-    """A fix as `--fix` takes it."""
-    return f"{fix['name']}" + ("" if fix["value"] is None else f"={fix['value']}")
-
-
 def suggested_fixes(document: Document) -> list[str]:
-    """What the headroom rests on, as `--fix` takes it; where there is none, the fixes of findings
-    that go together, and with those the run was made with."""
+    """The fixes behind the headroom, as `--fix` takes them; without one, the fixes of findings that
+    are compatible with each other and with the run's own."""
     by = (document.get("headroom") or {}).get("by") or ()
     found = [one for one in document.get("findings") or [] if one["fix"] is not None]
     told = [one for one in found if one["id"] in by]
@@ -73,12 +70,12 @@ def suggested_fixes(document: Document) -> list[str]:
         name = one["fix"]["name"]
         others = (*chosen, *_applied_fixes(document))
         if name not in chosen and not any(exclude_each_other(name, other) for other in others):
-            chosen[name] = _fix_argument(one["fix"])
+            chosen[name] = fix_argument(one["fix"])
     return [*chosen.values()]
 
 
 def fixes_to_run(document: Document, fixes: Iterable[str]) -> list[str]:
-    """These fixes and those the run was made with that go with them, as `--fix` takes them."""
+    """These fixes and the run's own that are compatible with them, as `--fix` takes them."""
     new = {fix.partition("=")[0]: fix for fix in fixes}
     kept = {
         name: fix
@@ -89,9 +86,9 @@ def fixes_to_run(document: Document, fixes: Iterable[str]) -> list[str]:
 
 
 def _applied_fixes(document: Document) -> dict[str, str]:
-    """What the run was made with and took effect, by name."""
+    """The run's own fixes that took effect, by name."""
     made = document.get("fixes") or ()
-    return {one["name"]: _fix_argument(one) for one in made if one["state"] == FixState.APPLIED}
+    return {one["name"]: fix_argument(one) for one in made if one["state"] == FixState.APPLIED}
 
 
 def distinct_answers(baseline: list[Document]) -> list[Document]:
@@ -137,8 +134,8 @@ def _timeline_place(
     if gaps:
         longest = max(gaps, key=lambda gap: int(gap["duration_ns"]))
         return (longest["start_ns"], longest["start_ns"] + longest["duration_ns"]), ""
-    for beginning in hint["host_events"] if len(host) else ():
-        which = timeline.named(beginning)[host.name]
+    for beginning in hint["host_events"]:
+        which = starts_with(timeline, beginning)
         if which.any():
             return _longest(timeline, host, which)
     return None, ""
@@ -229,13 +226,13 @@ def _card(
 def _refusal(refused: Document) -> str:
     """Why a fix is not promised."""
     record = NotApplied.from_json(refused["record"], refused["text"])
-    return f"{_fix_argument(refused['fix'])} does not apply ({sentence(record)})."
+    return f"{fix_argument(refused['fix'])} does not apply ({sentence(record)})."
 
 
 def _command(one: Document, document: Document) -> str:
     if one["fix"] is None:
         return ""
-    new = [_fix_argument(fix) for fix in (one["fix"], *one["also"])]
+    new = [fix_argument(fix) for fix in (one["fix"], *one["also"])]
     options = fix_options(fixes_to_run(document, new))
     if "run" in document:
         return rerun_command(document, options)

@@ -18,7 +18,7 @@ from stepscope.report.story.blocks import (
     Weight,
     scaled,
 )
-from stepscope.report.story.phrases import display_path
+from stepscope.report.story.phrases import display_path, fix_argument
 from stepscope.results.load import LoadedResult
 
 if TYPE_CHECKING:
@@ -86,11 +86,7 @@ def _measured_version(name: str, one: "Measured") -> _Version:
 
 def _run_version(name: str, document: Document) -> _Version:
     steps, gpu = document["steps"], document["gpu"] or {}
-    fixes = [
-        one["name"] + (f"={one['value']}" if one["value"] else "")
-        for one in document["fixes"]
-        if one["state"] == "applied"
-    ]
+    fixes = [fix_argument(one) for one in document["fixes"] if one["state"] == "applied"]
     program = display_path(document["run"]["program"], document["run"]["program"])
     label = " ".join([program, *(f"+ {fix}" for fix in fixes), f"({name})"])
     peak = gpu.get("peak_allocated_bytes") or document["memory"]["peak_bytes"]

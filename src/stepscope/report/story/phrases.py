@@ -95,17 +95,12 @@ def display_path(file: str, program: str | None = None) -> str:
     return "/".join(file.split("/")[-2:]) if file.startswith("/") else file
 
 
-def display_location(file: str | None, line: int | None, program: str | None = None) -> str:
-    """`train.py:31`; empty if the file is unknown."""
-    if not file:
-        return ""
-    name = display_path(file, program)
-    return name if line is None else f"{name}:{line}"
-
-
 def location_of(one: Document, program: str | None = None) -> str:
-    """The same for a document with optional `file` and `line`."""
-    return display_location(one.get("file"), one.get("line"), program)
+    """`train.py:31`, from optional `file` and `line`; empty if the file is unknown."""
+    if not one.get("file"):
+        return ""
+    name = display_path(one["file"], program)
+    return name if one.get("line") is None else f"{name}:{one['line']}"
 
 
 def command_line(run: Document) -> str:
@@ -117,7 +112,7 @@ def command_line(run: Document) -> str:
 
 
 def runnable(command: str) -> str:
-    """A program's command line; "…" where something in it was masked, as it would not run."""
+    """A program's command line; "…" if part of it was masked, since it would not run."""
     from stepscope.record.privacy import MASK  # with patterns that take 4 ms to make
 
     return "…" if MASK in command else command
@@ -126,6 +121,11 @@ def runnable(command: str) -> str:
 def rerun_command(document: Document, options: str) -> str:
     """The command that observes the same program with other options."""
     return joined("stepscope run", options, runnable(command_line(document["run"])), by=" ")
+
+
+def fix_argument(fix: Document) -> str:
+    """A fix as `--fix` takes it: `workers=4`."""
+    return str(fix["name"]) if fix["value"] is None else f"{fix['name']}={fix['value']}"
 
 
 def fix_options(fixes: Iterable[str]) -> str:
@@ -176,14 +176,13 @@ def outcome_sentences(document: Document) -> list[str]:
 
 def fix_outcome(fix: Document) -> Paragraph:
     """What became of a requested fix."""
-    value = f"={fix['value']}" if fix["value"] is not None else ""
     applied = fix["state"] == "applied"
     words = fix["where"] if applied else fix["reasons"]
     more = f" and {len(words) - 1} more" if len(words) > 1 else ""
     states = {"applied": ("applied", Tone.GOOD), "broke": ("failed", Tone.BAD)}
     said, tone = states.get(fix["state"], ("not applied", Tone.WARN))
     kind = f" · {fix['kind']}" if applied else ""
-    return Paragraph(f"{fix['name']}{value} {said}: {words[0]}{more}{kind}", tone=tone)
+    return Paragraph(f"{fix_argument(fix)} {said}: {words[0]}{more}{kind}", tone=tone)
 
 
 def run_remarks(document: Document) -> list[Paragraph]:

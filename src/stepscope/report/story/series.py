@@ -12,12 +12,12 @@ MAX_POINTS = 2000
 """Points of a series, rows of a table."""
 
 
-def downsampled_indices(values: npt.NDArray[Any], most: int = MAX_POINTS) -> npt.NDArray[np.intp]:
+def downsampled_indices(values: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
     """Indices of points to draw: all, or the lowest and highest of each stretch, in order."""
     size = len(values)
-    if size <= most:
+    if size <= MAX_POINTS:
         return np.arange(size)
-    width = -(-size // (most // 2 - 1))
+    width = -(-size // (MAX_POINTS // 2 - 1))
     first = np.arange(0, size, width)
     padding = np.full(-size % width, np.nan)
     rows = np.append(values.astype(float), padding).reshape(-1, width)

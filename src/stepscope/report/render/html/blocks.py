@@ -9,12 +9,12 @@ from stepscope.report.render.html.escape import (
     escape_attribute,
     escape_code,
     escape_text,
-    html_id,
     json_for_script,
 )
 from stepscope.report.story import blocks as story
 from stepscope.report.story.blocks import Card, Cell, Code, Column, Excerpt, Table
-from stepscope.report.text import UNKNOWN, exact_cell, format_cell
+from stepscope.report.story.fixes import KINDS
+from stepscope.report.text import UNKNOWN, exact_cell, format_cell, slug
 
 _COPY = '<button type="button" class="quiet" data-act="copy">Copy</button>'
 
@@ -79,7 +79,7 @@ def render_table(block: Table) -> str:
             '<button type="button" class="quiet" data-act="all">Show all</button></p>'
         )
     return (
-        f'<div class="table" id="table-{html_id(block.id)}" data-file="{html_id(block.id)}.csv"'
+        f'<div class="table" id="table-{slug(block.id)}" data-file="{slug(block.id)}.csv"'
         f' data-shown="{block.shown}">'
         f'<div class="table-head">{title}<div class="table-tools">{tools}</div></div>'
         f'<div class="table-scroll" tabindex="0" role="region" aria-label="{label}">'
@@ -128,18 +128,10 @@ def _cell(value: Cell, column: Column) -> str:
     return f"<td{kind}>{shown}</td>"
 
 
-KINDS = {
-    "exact": "same losses, bit for bit",
-    "numeric": "same model, different rounding or random draws",
-    "semantic": "changes training itself",
-    "none": "advice only",
-}
-
-
 def render_card(block: Card, label: str, *, timeline: bool) -> str:
     """`label` is its id; with a `timeline` in the page it links to its place there."""
     kind = block.kind if block.kind in KINDS else "none"
-    meaning = escape_attribute(KINDS[kind])
+    meaning = escape_attribute(KINDS.get(kind, "advice only"))
     chip = f'<span class="chip" title="{meaning}">{escape_text(block.kind)}</span>'
     facts = " · ".join(map(escape_text, block.facts()))
     gain = f"<strong>{escape_text(block.gain)}</strong>" if block.gain else ""
@@ -177,7 +169,7 @@ def _pairs(pairs: Iterable[tuple[str, str]]) -> str:
 
 def section_anchor(block: story.Section) -> str:
     """A section's id in the page."""
-    label = html_id(block.id)
+    label = slug(block.id)
     return f"{label}-section" if label in ("main", "timeline", "top") else label
 
 
@@ -234,8 +226,7 @@ def _block(block: story.Block, timeline: bool) -> str:
         case story.TimelineView(trace=None):
             return _missing(story.Missing("No timeline."))
         case story.TimelineView():
-            words = f"{plural(block.events, 'event')} are in {block.trace}, which Perfetto opens."
-            return _missing(story.Missing("The timeline is not in this page.", words))
+            return _missing(story.Missing("The timeline is not in this page.", block.sentence))
     raise TypeError(f"cannot draw a {type(block).__name__}")
 
 
@@ -247,7 +238,7 @@ def _missing(block: story.Missing) -> str:
 
 def _chart(block: story.Chart) -> str:
     """Title and note as text, the figure as data for the page's script."""
-    label = f"chart-{html_id(block.id)}"
+    label = f"chart-{slug(block.id)}"
     note = f"<p>{escape_text(block.note)}</p>" if block.note else ""
     made = plotly_figure(block)
     return (

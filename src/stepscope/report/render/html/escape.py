@@ -2,12 +2,10 @@
 
 import html
 import json
-import re
 from typing import Any
 
 from stepscope.report.text import one_line
 
-_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]+")
 _IN_JSON = {ord(c): f"\\u{ord(c):04x}" for c in "<>&"}
 
 
@@ -24,11 +22,6 @@ def escape_attribute(value: str) -> str:
 def escape_code(value: str) -> str:
     """For code between tags, keeping lines and indentation."""
     return "\n".join(escape_text(line.expandtabs(4)) for line in value.splitlines())
-
-
-def html_id(value: str) -> str:
-    """An id, safe for an attribute and a URL fragment."""
-    return _NOT_IN_IDS.sub("-", value).strip("-") or "x"
 
 
 def json_for_script(value: Any) -> str:

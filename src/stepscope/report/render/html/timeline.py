@@ -79,19 +79,6 @@ class Packing:
         return gzip.compress(whole, 6, mtime=0)
 
 
-def unpacked(data: bytes) -> tuple[dict[str, Any], dict[str, Column]]:
-    """The header and the columns, as the page reads them."""
-    whole = gzip.decompress(data)
-    length = int(np.frombuffer(whole[4:8], "<u4")[0])
-    head: dict[str, Any] = json.loads(whole[8 : 8 + length])
-    body, columns = whole[8 + length :], {}
-    for name, (kind, size, offset) in head["columns"].items():
-        width = np.dtype(kind).itemsize
-        planes = np.frombuffer(body, np.uint8, size * width, offset).reshape(width, size)
-        columns[name] = np.ascontiguousarray(planes.T).view(f"<{kind}").ravel()
-    return head, columns
-
-
 _TELLING = {"stream": 8.0, "copy": 8.0, "idle": 4.0, "step": np.inf, "phase": np.inf}
 """How much shorter than on a host thread events may be before they are merged."""
 _DEEPEST = 96  # rows of a track

@@ -9,7 +9,7 @@ import numpy as np
 from stepscope.analyze.timeline import attribution, host_threads, idle
 from stepscope.analyze.timeline.intervals import DeviceWork, device_of_events
 from stepscope.analyze.timeline.memory import memory_use
-from stepscope.analyze.timeline.names import blocking_calls
+from stepscope.analyze.timeline.names import blocking_calls, starts_with
 from stepscope.analyze.timeline.steps import RecordedSteps
 from stepscope.record.timeline import NOTHING, Column, DeviceKind, Geometry, Timeline
 from stepscope.record.units import format_bytes
@@ -91,7 +91,7 @@ def _device_name(device: int) -> str:
 _MARKS = (
     ("data_wait", "enumerate(DataLoader)"),
     ("optimizer", "Optimizer."),
-    ("backward", "autograd::engine::evaluate_function"),
+    ("backward", attribution.AUTOGRAD_NODE),
 )
 """Name prefixes that mark a phase; operators outside all of them are the forward pass."""
 
@@ -139,8 +139,7 @@ def _phase_of_events(timeline: Timeline) -> Column:
     host, phases = timeline.host, list(PHASE_NAMES)
     told = np.full(len(host), NOTHING, np.int64)
     for phase, beginning in _MARKS:
-        if len(host):
-            told[timeline.named(beginning)[host.name] & (host.name >= 0)] = phases.index(phase)
+        told[starts_with(timeline, beginning)] = phases.index(phase)
     operators = attribution.is_operator(timeline)
     inside = attribution.nearest(host.parent, (told != NOTHING) | operators)[host.parent] != NOTHING
     told[operators & (told == NOTHING)] = phases.index("forward")

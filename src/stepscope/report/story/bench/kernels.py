@@ -17,6 +17,7 @@ from stepscope.report.story.blocks import (
     Table,
     Tone,
     Weight,
+    scaled,
 )
 from stepscope.report.story.trace.kernels import at_most_all
 from stepscope.trace.nsight.counter_join import kernel_base_name
@@ -71,8 +72,8 @@ def command(found: KernelsResult) -> Command:
 
 
 def _operators(found: KernelsResult) -> Table:
-    def counted(key: str, unit: float) -> Callable[[OperatorUse], float | None]:
-        return lambda one: _in(getattr(one.counted, key, None), unit / _scale(one))
+    def counted(key: str, by: float) -> Callable[[OperatorUse], float | None]:
+        return lambda one: scaled(getattr(one.counted, key, None), by * _scale(one))
 
     return Table.of(
         "operators",
@@ -84,14 +85,14 @@ def _operators(found: KernelsResult) -> Table:
         (Column.numeric("calls", priority=4), lambda one: one.calls),
         (Column.numeric("time", "ms"), lambda one: one.time_ms),
         (Column.share("share"), lambda one: one.share),
-        (Column.numeric("model", "GFLOP", priority=3), lambda one: _in(one.flops, 1e9)),
-        (Column.numeric("model", "MB", priority=4), lambda one: _in(one.bytes, 1e6)),
-        (Column.numeric("TFLOP/s", priority=1), lambda one: _in(one.flops_per_s, 1e12)),
-        (Column.numeric("GB/s", priority=2), lambda one: _in(one.bytes_per_s, 1e9)),
+        (Column.numeric("model", "GFLOP", priority=3), lambda one: scaled(one.flops, 1e-9)),
+        (Column.numeric("model", "MB", priority=4), lambda one: scaled(one.bytes, 1e-6)),
+        (Column.numeric("TFLOP/s", priority=1), lambda one: scaled(one.flops_per_s, 1e-12)),
+        (Column.numeric("GB/s", priority=2), lambda one: scaled(one.bytes_per_s, 1e-9)),
         (Column("bound"), lambda one: one.bound),
         (Column.share("of ceiling"), lambda one: at_most_all(one.ceiling_share)),
-        (Column.numeric("counted", "GFLOP", priority=6), counted("flops", 1e9)),
-        (Column.numeric("counted", "MB", priority=6), counted("bytes", 1e6)),
+        (Column.numeric("counted", "GFLOP", priority=6), counted("flops", 1e-9)),
+        (Column.numeric("counted", "MB", priority=6), counted("bytes", 1e-6)),
     )
 
 
@@ -126,7 +127,7 @@ def _scale(one: OperatorUse) -> float:
 
 def _kernels(found: KernelsResult) -> Table:
     def counted(key: str) -> Callable[[KernelUse], float | None]:
-        return lambda one: _in(getattr(one.counted, key, None), 1e12)
+        return lambda one: scaled(getattr(one.counted, key, None), 1e-12)
 
     name = Column("kernel", clip=True)
     return Table.of(
@@ -141,7 +142,3 @@ def _kernels(found: KernelsResult) -> Table:
         (Column.numeric("counted", "TB/s", priority=1), counted("bytes_per_s")),
         shown=_SHOWN_KERNELS,
     )
-
-
-def _in(value: float | None, unit: float) -> float | None:
-    return None if value is None else value / unit

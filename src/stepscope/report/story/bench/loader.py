@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from textwrap import wrap
 
+from stepscope.bench.loader_grid import DEFAULT_PREFETCH, LoaderSetting
 from stepscope.bench.results import BenchResult, LoaderPoint, LoaderResult, PointStatus
 from stepscope.record.units import format_bytes, format_number, format_speedup, plural
 from stepscope.report.story.bench.grid import outcome
@@ -27,7 +28,6 @@ from stepscope.report.story.blocks import (
 from stepscope.report.story.phrases import fix_options
 
 _MIB = 2.0**-20
-_DEFAULT_PREFETCH = 2
 _MOST_FAILURES = 5
 Points = Sequence[LoaderPoint]
 
@@ -106,11 +106,11 @@ def commands(loader: LoaderResult) -> tuple[Command, ...]:
     return (Command(command, "the same for your program"),)
 
 
-def setting_name(point: LoaderPoint) -> str:
+def setting_name(point: LoaderPoint | LoaderSetting) -> str:
     """`batch 32, 4 workers, pinned, prefetch 8`."""
     parts = [f"batch {point.batch:,}", plural(point.workers, "worker")]
     parts += ["pinned"] if point.pin else []
-    if point.prefetch not in (None, _DEFAULT_PREFETCH):
+    if point.prefetch not in (None, DEFAULT_PREFETCH):
         parts.append(f"prefetch {point.prefetch}")
     return ", ".join(parts)
 

@@ -104,7 +104,7 @@ def host_section(document: Document) -> Section:
 
 
 def _other_code(document: Document) -> list[Table]:
-    """What was sampled of the time in no phase."""
+    """Sampled code that ran in no phase."""
     program, told = document["run"]["program"], document.get("other_time") or {}
     return Table.known(
         "other-code",

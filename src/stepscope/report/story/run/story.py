@@ -323,7 +323,7 @@ def _next_commands(document: Document) -> tuple[Command, ...]:
 
 
 def _covered(document: Document) -> str:
-    """How much of what the headroom promises `--fix` applies."""
+    """How many findings of the headroom `--fix` removes."""
     by = (document.get("headroom") or {}).get("by") or ()
     done = sum(one["fix"] is not None for one in document["findings"] if one["id"] in by)
     if done == len(by):

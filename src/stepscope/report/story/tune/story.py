@@ -263,8 +263,8 @@ def resume_command(
     budget_s: float,
     prove: bool = False,
 ) -> str:
-    """The command that goes on with a tune, or with its proof alone: a journal takes the same
-    options only."""
+    """The command that continues a tune, or only its proof. A journal accepts the same options
+    only."""
     usual = {"allow": "numeric", "objective": "throughput", "seeds": 3}
     command = ["stepscope", "tune", "--resume", path_from_here(folder)]
     command += ["--prove"] if prove else []
