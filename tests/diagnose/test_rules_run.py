@@ -70,17 +70,17 @@ def test_waking_the_gpu_and_importing_torch_are_not_the_programs_own():
 
 def test_a_slow_import_of_something_else_is():
     account = {"setup": 1.0, "imports": 12.0, "training": 20.0}
-    slow = {"imports": {"module": "tensorflow", "seconds": 9.0}}
+    slow = {"imports": {"library": "tensorflow", "libraries_s": 9.0}}
     one = found(show(account_s=account, account_places=slow))["run.startup_share"]
-    assert "importing tensorflow" in one.why
+    assert "importing libraries, tensorflow the slowest" in one.why
     assert one.share == pytest.approx(10 / 33.95)
 
 
 def test_a_setup_of_no_time_is_not_blamed_beside_a_slow_import():
     account = {"setup": 0.026, "imports": 12.0, "training": 20.0}
-    slow = {"imports": {"module": "tensorflow", "seconds": 9.0}}
+    slow = {"imports": {"library": "tensorflow", "libraries_s": 9.0}}
     one = found(show(account_s=account, account_places=slow))["run.startup_share"]
-    assert "importing tensorflow" in one.why
+    assert "importing libraries, tensorflow the slowest" in one.why
     assert "setup" not in one.why
     assert "Preprocess" not in one.advice
     assert "only where it is used" in one.advice

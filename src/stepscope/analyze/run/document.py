@@ -111,6 +111,8 @@ class CategoryPlace(Record):
     line: int | None = None
     module: str | None = None
     seconds: float = 0.0
+    library: str | None = None  # of imports: the slowest that is not torch's
+    libraries_s: float = 0.0  # of imports: all that are not torch's
 
 
 class GpuTotals(Struct, frozen=True):
