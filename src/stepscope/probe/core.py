@@ -251,13 +251,15 @@ class Core(FixHost):
             return False
         return get_ident() in self.in_backward or not _started_by_python()
 
-    def called(self, who: int, grad: bool) -> None:
+    def called(self, who: int, grad: bool, training: bool) -> None:
+        """A root model has returned; `training`: in training mode."""
         self.calls += 1
         if grad and self.stepping:
             return
+        acts = training and not self.delivering
         if self.stepping:
-            self.evaluations.called()
-        self.end_row(RowKind.CALL if grad else RowKind.EVAL, who)
+            self.evaluations.called(acts)
+        self.end_row(RowKind.CALL if grad else RowKind.ACT if acts else RowKind.EVAL, who)
         if not (self.stepping or self.optimizers or self.backwards or self.grads):
             self._fallback(self.calls)
 

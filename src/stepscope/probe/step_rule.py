@@ -130,11 +130,11 @@ class Evaluations:
         """An iterator was made of a loader."""
         self._loader = loader
 
-    def called(self) -> None:
-        """A root model has returned without recording gradients."""
+    def called(self, acts: bool) -> None:
+        """A root model has returned without recording gradients. `acts`: for the next steps."""
         if self._loader is not None:
             self._evaluating.add(self._loader)
-        self.seen = True
+        self.seen = self.seen or not acts
         if not self.announced:
             self._surprises += 1
 

@@ -89,6 +89,8 @@ class RunSteps(Struct, frozen=True):
     spikes: list[StepOutlier]
     spike_count: int
     drift: float | None
+    evaluations: int | None = None
+    """How often evaluating began. None: not counted, in earlier versions."""
     clocked_steps: int | None = None
     """Measured steps whose phases were clocked; the others' are estimated. None: all, as earlier
     versions had it."""

@@ -114,22 +114,27 @@ def evaluation_share(case: Case) -> Iterable[Finding]:
         return
     rest = told.loop_s - told.seconds
     allowed = _EVALUATION_AIM / (1 - _EVALUATION_AIM) * max(rest, 1e-9)
+    times = case.show.steps.evaluations if case.show else None
     seldom = max(2, round(told.seconds / allowed))
+    once = times is not None and times < 2
+    if not once and times is not None:
+        seldom = min(seldom, times)
     after = told.run_s - told.seconds * (1 - 1 / seldom)
+    less = "on part of the data" if once else f"{seldom}× less often, or on part of the data"
     calls = site_count(case, "evaluation")
     yield Finding(
         id=evaluation_share.id,
         title=f"Evaluation takes {told.share:.0%} of the run",
         why=f"Evaluation takes {in_s(told.seconds)}, training {in_s(rest)}.",
-        advice=f"Evaluate {seldom}× less often, or on part of the data: this run would take "
-        f"{in_s(after)} instead of {in_s(told.run_s)}. Larger batches and torch.inference_mode() "
-        "shorten each evaluation.",
+        advice=f"Evaluate {less}: this run would take {in_s(after)} instead of {in_s(told.run_s)}. "
+        "Larger batches and torch.inference_mode() shorten each evaluation.",
         share=told.share,
         evidence=(
             Evidence("evaluation", told.seconds, "s"),
+            *([Evidence("evaluations", times)] if times is not None else ()),
             *([Evidence("model calls", calls)] if calls else ()),
             Evidence("run without recording", told.run_s, "s"),
-            Evidence("run with fewer evaluations", after, "s"),
+            Evidence(f"run with {1 / seldom:.0%} of it", after, "s"),
         ),
         where=category_places(case, "evaluation"),
         effort=Effort.ONE_LINE,
