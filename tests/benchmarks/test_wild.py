@@ -336,7 +336,7 @@ def test_generators_are_seeded_as_they_are_imported():
 def test_a_pack_holds_the_text_files_programs_need_and_serves_as_checkouts(
     checkouts, checkout, tmp_path, capsys
 ):
-    folder, commit = checkout
+    folder, _ = checkout
     (folder / "some+one" / "part" / "logo.png").write_bytes(b"\x89PNG\0")
     git(folder / "some+one", "add", ".")
     git(folder / "some+one", "commit", "-qm", "three")
