@@ -83,16 +83,17 @@ class CheckoutError(Exception):
 def unpack(program: Program, checkouts: Path, into: Path) -> None:
     """The program's files at its commit. Large ones that a snapshot lacks are left out."""
     source = _source(program, checkouts)
+    into.mkdir(parents=True, exist_ok=True)
     if (source / "HEAD").is_file():
         git = ["git", "--git-dir", str(source)]
     elif (source / ".git").exists():
         git = ["git", "-C", str(source)]
     else:
         for file in filter(Path.is_file, source.rglob("*")):
-            path = file.relative_to(source)
-            if _wanted(str(path), program.paths):
-                (into / path).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(file, into / path)
+            place = into / file.relative_to(source)
+            if _wanted(str(file.relative_to(source)), program.paths):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(file, place)
         return
     listed = subprocess.run(
         [*git, "ls-tree", "-rz", "--full-tree", program.commit], capture_output=True, check=False
@@ -120,7 +121,6 @@ def unpack(program: Program, checkouts: Path, into: Path) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(packed[at : at + size])
         at += size + 1
-    into.mkdir(parents=True, exist_ok=True)
 
 
 def pack(wanted: Iterable[Program], checkouts: Path, archive: Path) -> None:

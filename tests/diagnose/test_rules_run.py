@@ -50,6 +50,16 @@ def test_evaluation_as_long_as_training():
     assert found(show(account_s={"evaluation": 6.0})) == {}
 
 
+@pytest.mark.parametrize(
+    ("times", "advice"),
+    [(1, "Evaluate on part of the data: "), (4, "Evaluate 4× less often, or on part of the data")],
+)
+def test_no_more_evaluations_are_saved_than_there_are(times, advice):
+    document = show(account_s={"evaluation": 60.0}, steps={"evaluations": times})
+    one = found(document)["run.evaluation_share"]
+    assert one.advice.startswith(advice)
+
+
 def test_inference_is_not_evaluation():
     account = {"training": 0.0, "warmup": 0.0, "evaluation": 60.0}
     assert found(show(account_s=account)) == {}

@@ -324,7 +324,7 @@ class Core(FixHost):
     def _sample_host(self, count: int) -> None:
         """Have the code that phases do not tell sampled, in steps that nothing else disturbs."""
         sampled = self.sampler.active
-        self.sampler.step_ended(count, self.window.quiet and not self.evaluations.seen)
+        self.sampler.step_ended(count, self.window.quiet and not self.evaluations.evaluated)
         if self.sampler.active and not sampled and self.clocks is not None and count > FIRST_STEPS:
             self.clocks.occasion()
 
