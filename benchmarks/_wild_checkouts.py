@@ -5,12 +5,17 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
+import tarfile
+import tempfile
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 MANIFEST = Path(__file__).with_name("wild_programs.toml")
+_LARGEST = 300_000  # bytes of a packed file: no source file of these programs is larger
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,12 +83,17 @@ class CheckoutError(Exception):
 def unpack(program: Program, checkouts: Path, into: Path) -> None:
     """The program's files at its commit. Large ones that a snapshot lacks are left out."""
     source = _source(program, checkouts)
+    into.mkdir(parents=True, exist_ok=True)
     if (source / "HEAD").is_file():
         git = ["git", "--git-dir", str(source)]
     elif (source / ".git").exists():
         git = ["git", "-C", str(source)]
     else:
-        shutil.copytree(source, into, ignore=shutil.ignore_patterns(".git"))
+        for file in filter(Path.is_file, source.rglob("*")):
+            place = into / file.relative_to(source)
+            if _wanted(str(file.relative_to(source)), program.paths):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(file, place)
         return
     listed = subprocess.run(
         [*git, "ls-tree", "-rz", "--full-tree", program.commit], capture_output=True, check=False
@@ -111,7 +121,37 @@ def unpack(program: Program, checkouts: Path, into: Path) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(packed[at : at + size])
         at += size + 1
-    into.mkdir(parents=True, exist_ok=True)
+
+
+def pack(wanted: Iterable[Program], checkouts: Path, archive: Path) -> None:
+    """Write the text files that programs need of their repositories to an archive, from which
+    `unpacked` makes checkouts. Repositories that are not there are named on stderr."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        for program in wanted:
+            try:
+                unpack(program, checkouts, folder / program.repository.replace("/", "+"))
+            except CheckoutError as problem:
+                print(f"{program.name}: {problem}", file=sys.stderr)
+        with tarfile.open(archive, "w:xz") as tar:
+            for file in sorted(filter(Path.is_file, folder.rglob("*"))):
+                content = file.read_bytes()
+                if len(content) <= _LARGEST and b"\0" not in content:
+                    tar.add(file, str(file.relative_to(folder)), filter=_nameless)
+
+
+def unpacked(archive: Path, into: Path) -> Path:
+    """The checkouts of an archive, in a folder."""
+    with tarfile.open(archive) as tar:
+        tar.extractall(into, filter="data")
+    return into
+
+
+def _nameless(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    """An entry that tells neither who packed it nor when."""
+    entry.uid = entry.gid = entry.mtime = 0
+    entry.uname = entry.gname = ""
+    return entry
 
 
 def _source(program: Program, checkouts: Path) -> Path:

@@ -1,14 +1,17 @@
 """Programs nobody here wrote: run bare, observed and with the fixes promised, and judged.
 
 python benchmarks/wild.py CHECKOUTS [--device cpu|cuda] [--programs A,B] [--tune] [--busy N]
+python benchmarks/wild.py CHECKOUTS --pack FILE.tar.xz [--device cpu|cuda] [--programs A,B]
 python benchmarks/wild.py --table FILE.json
 
-CHECKOUTS holds public repositories as owner+name or owner/name: git directories or work trees.
+CHECKOUTS holds public repositories as owner+name or owner/name: git directories or work trees; or
+it is a file that `--pack` wrote, for machines that have no checkouts.
 `wild_programs.toml` names the programs, none of which is part of this repository; their data are
 made. Each runs unedited in a copy: twice bare and once observed (exit code, output, files and the
 number of steps must agree), then in turn without and with each fix that is promised 5% or more,
 and with the whole set of the screen's "apply them now". With `--tune` it is also tuned, and the
-patch applied and run. What the results have of the same stepscope is not measured again.
+patch applied and run. What the results have of the same stepscope is not measured again; a program
+that `--minutes` cut short is, after those that were not begun.
 """
 
 import argparse
@@ -28,7 +31,7 @@ from typing import Any
 
 from _about import SOURCE, about
 from _predictions_measure import Others
-from _wild_checkouts import CheckoutError, Program, programs, unpack
+from _wild_checkouts import CheckoutError, Program, pack, programs, unpack, unpacked
 from _wild_data import make
 from _wild_judge import (
     Ran,
@@ -47,6 +50,7 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 _CUT_S = 40.0
 _IGNORED = ("__pycache__", ".stepscope", "events.out.tfevents")
+_NO_TIME = "no time was left"
 
 
 def main() -> None:
@@ -55,42 +59,56 @@ def main() -> None:
     if options.table:
         print(table(json.loads(options.table.read_text())), end="")
         return
+    named = [
+        one
+        for one in programs()
+        if options.device in one.devices and (not options.programs or one.name in options.programs)
+    ]
+    if options.pack:
+        pack(named, options.checkouts, options.pack)
+        return
+    scratch = options.scratch or Path(tempfile.mkdtemp(prefix="wild-"))
+    try:
+        if options.checkouts.is_file():
+            options.checkouts = unpacked(options.checkouts, scratch / "checkouts")
+        _measure(named, options, scratch)
+    finally:
+        if options.scratch is None:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _measure(named: Sequence[Program], options: argparse.Namespace, scratch: Path) -> None:
     out = options.out or RESULTS / f"wild-{options.device}.json"
     document = about(
         "stepscope.wild/1", "wild.py", _without_folders, device=options.device
     )  # fmt: skip
     rows: dict[str, Any] = json.loads(out.read_text())["rows"] if out.exists() else {}
     commit = _source_commit()
-    wanted = [
-        one
-        for one in programs()
-        if options.device in one.devices
-        and (not options.programs or one.name in options.programs)
-        and (options.again or not _known(rows.get(one.name), commit, options.tune))
-    ]
+    again = options.again
+    wanted = [one for one in named if again or not _known(rows.get(one.name), commit, options.tune)]
+    wanted.sort(
+        key=lambda one: (rows.get(one.name, {}).get("problem") == _NO_TIME, bool(one.limit))
+    )
     until = time.monotonic() + 60 * options.minutes
-    scratch = options.scratch or Path(tempfile.mkdtemp(prefix="wild-"))
 
     def measure(program: Program) -> None:
         if time.monotonic() > until:
             return
         case = Case(program, options, scratch / program.name, until)
-        row = {"stepscope": _source_commit()} | case.judged()
+        row = {"stepscope": commit} | case.judged()
+        if row["problem"] == _NO_TIME and program.name in rows:
+            return
         rows[program.name] = row
         text = json.dumps(document | {"rows": dict(sorted(rows.items()))}, indent=1)
         out.write_text(text + "\n")
         print(line(row), file=sys.stderr, flush=True)
 
-    try:
-        with (
-            neighbours(options.busy, os.sched_getaffinity(0)),
-            ThreadPoolExecutor(options.jobs) as pool,
-        ):
-            for done in [pool.submit(measure, one) for one in wanted]:
-                done.result()
-    finally:
-        if options.scratch is None:
-            shutil.rmtree(scratch, ignore_errors=True)
+    with (
+        neighbours(options.busy, os.sched_getaffinity(0)),
+        ThreadPoolExecutor(options.jobs) as pool,
+    ):
+        for done in [pool.submit(measure, one) for one in wanted]:
+            done.result()
     print(table(document | {"rows": dict(sorted(rows.items()))}), end="")
 
 
@@ -102,7 +120,12 @@ def _arguments() -> argparse.Namespace:
     add("checkouts", type=Path, nargs="?", metavar="CHECKOUTS")
     add("--device", choices=("cpu", "cuda"), default="cpu")
     add("--programs", type=lambda text: text.split(","), metavar="A,B", help="[all]")
-    add("--minutes", type=float, default=float("inf"), help="begin no program after that long")
+    add(
+        "--minutes",
+        type=float,
+        default=float("inf"),
+        help="end after that long; the next call goes on",
+    )
     add("--pairs", type=int, default=2, help="of runs for each promise; 0: measure none [2]")
     add("--tune", action="store_true", help="tune each as well, and run the patch")
     add("--budget", default="5m", help="of each tune [5m]")
@@ -113,11 +136,12 @@ def _arguments() -> argparse.Namespace:
     add("--again", action="store_true", help="measure anew, whatever the results have")
     add("--scratch", type=Path, metavar="DIR", help="keep copies and run folders there")
     add("--out", type=Path, help="[benchmarks/results/wild-<device>.json]")
+    add("--pack", type=Path, metavar="FILE", help="only write what the programs need, as .tar.xz")
     add("--table", type=Path, metavar="FILE.json", help="only print the table")
     options = parser.parse_args()
     if options.table is None:
-        if options.checkouts is None or not options.checkouts.is_dir():
-            parser.error("name the folder of checkouts")
+        if options.checkouts is None or not options.checkouts.exists():
+            parser.error("name the folder of checkouts, or what --pack wrote")
         names = {one.name for one in programs()}
         for name in options.programs or ():
             if name not in names:
@@ -165,7 +189,8 @@ class Case:
         except CheckoutError as problem:
             return row | {"problem": str(problem)}
         except subprocess.TimeoutExpired as problem:
-            row["problem"] = f"took more than {problem.timeout:g} s"
+            late = time.monotonic() > self.until
+            row["problem"] = _NO_TIME if late else f"took more than {problem.timeout:g} s"
         return row | {
             "seconds": time.monotonic() - begun,
             "load": os.getloadavg()[1],
@@ -233,8 +258,6 @@ class Case:
         given = [word for fix in fixes for word in ("--fix", fix)]
         for number in range(self.options.pairs):
             for side in ("base", "fixed") if number % 2 == 0 else ("fixed", "base"):
-                if time.monotonic() > self.until:
-                    return promise | {"problem": "no time was left"}
                 more = given if side == "fixed" else []
                 ran, document = self._observed(side, "--no-window", *limit, *more)
                 if document is None or ran.exit_code:
@@ -305,14 +328,15 @@ class Case:
             start_new_session=True,
         )  # fmt: skip
         code: int | None
+        allowed_s = min(self.options.timeout, max(1.0, self.until - begun))
         try:
-            output, error = child.communicate(timeout=cut_s or self.options.timeout)
+            output, error = child.communicate(timeout=min(allowed_s, cut_s or allowed_s))
             code = child.returncode
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
             output, error = child.communicate()
             code = None
-            if cut_s is None:
+            if cut_s is None or cut_s > allowed_s:
                 raise
         seconds = time.monotonic() - begun
         after = _digests(self.copy)
@@ -345,15 +369,19 @@ def _ran(one: Ran) -> dict[str, Any]:
 
 def _known(row: Any, commit: str, tune: bool) -> bool:
     """Whether a row is of this stepscope, and whole."""
-    whole = row and (not tune or row["problem"] or row.get("tune"))
+    whole = row and row["problem"] != _NO_TIME and (not tune or row["problem"] or row.get("tune"))
     return bool(whole and row["stepscope"] == commit)
 
 
 def _source_commit() -> str:
-    """The newest commit that changed the package, with `+` if its files differ from it."""
+    """The newest commit that changed the package, with `+` if its files differ from it; where
+    there is no repository, a digest of the files."""
     git = ["git", "-C", str(SOURCE)]
     newest = [*git, "log", "-1", "--format=%h", "--", "."]
     found = subprocess.run(newest, capture_output=True, text=True, check=False).stdout.strip()
+    if not found:
+        files = sorted(SOURCE.rglob("*.py"))
+        return hashlib.sha1(b"".join(one.read_bytes() for one in files)).hexdigest()[:8]
     changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "."], check=False).returncode
     return found + ("+" if changed else "")
 

@@ -229,6 +229,19 @@ def test_calls_without_gradients_in_each_step_are_part_of_it():
     assert ms(steps.account.get("evaluation", 0)) == 0
 
 
+def test_acting_between_updates_is_part_of_the_steps_that_learn_from_it():
+    act = row(RowKind.ACT, forward=2, other=8, forwards=1)
+    steps = assembled(SETUP, [*[act] * 5, *[step()] * 4] * 3, [act] * 2, END)
+    assert ms(steps.duration) == [60, 10, 10, 10] * 3
+    assert ms(steps.host["other"][:1]) == [40 + ms(steps.host["other"][1:2])[0]]
+    assert (ms(steps.account["evaluation"]), steps.evaluations) == (20, 1)  # after the last step
+
+
+def test_evaluations_are_counted_by_their_beginnings():
+    steps = assembled(SETUP, [*[step()] * 4, *[evaluation(2)] * 3] * 3, END)
+    assert steps.evaluations == 3
+
+
 def test_iterators_made_between_epochs_are_epoch_starts():
     steps = assembled(SETUP, [step()] * 5, epoch(30, other=2), [step()] * 5, END)
     assert ms(steps.duration) == [10] * 10

@@ -184,7 +184,7 @@ def test_categories_have_the_line_that_costs_most_in_them(started):
 
 def test_imports_name_the_slowest_module(started):
     started.all(ImportFact).append(ImportFact(name="numpy", begun_ns=BEGIN, elapsed_ns=S // 10))
-    slowest = CategoryPlace(module="torch", seconds=1.5)
+    slowest = CategoryPlace(module="torch", seconds=1.5, library="numpy", libraries_s=0.1)
     assert category_places([], started, NO_STEPS) == {"imports": slowest}
 
 

@@ -331,3 +331,27 @@ def test_generators_are_seeded_as_they_are_imported():
     }
     assert len(outputs) == 1
     assert np.isfinite(float(outputs.pop().split()[-1]))
+
+
+def test_a_pack_holds_the_text_files_programs_need_and_serves_as_checkouts(
+    checkouts, checkout, tmp_path, capsys
+):
+    folder, _ = checkout
+    (folder / "some+one" / "part" / "logo.png").write_bytes(b"\x89PNG\0")
+    git(folder / "some+one", "add", ".")
+    git(folder / "some+one", "commit", "-qm", "three")
+    newest = git(folder / "some+one", "rev-parse", "HEAD")
+    ours = program(checkouts, commit=newest, paths=("part",))
+    absent = program(checkouts, name="two", repository="no/where")
+    checkouts.pack([ours, absent], folder, tmp_path / "pack.tar.xz")
+    assert "two: no/where is not among the checkouts" in capsys.readouterr().err
+    found = checkouts.unpacked(tmp_path / "pack.tar.xz", tmp_path / "unpacked")
+    checkouts.unpack(ours, found, tmp_path / "copy")
+    assert contents(tmp_path / "copy") == {"part/main.py": b"print(2)\n"}
+
+
+def test_a_program_cut_short_is_run_again(load):
+    wild = load("wild")
+    cut = {"stepscope": "a", "problem": "no time was left"}
+    assert not wild._known(cut, "a", tune=False)
+    assert wild._known(cut | {"problem": "not installed: x"}, "a", tune=False)

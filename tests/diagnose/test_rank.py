@@ -3,6 +3,7 @@
 from itertools import permutations
 
 from diagnosing import finding
+from msgspec.structs import replace
 
 from stepscope.diagnose.ranking import gain_share, is_bottleneck, ranked
 
@@ -71,3 +72,9 @@ def test_the_order_does_not_depend_on_the_order_of_the_rules():
     ]
     orders = {tuple(order(*some)) for some in permutations(found)}
     assert len(orders) == 1
+
+
+def test_a_promise_that_may_be_no_gain_is_no_bottleneck():
+    sure = finding("a.b", 95.0)
+    assert is_bottleneck(sure)
+    assert not is_bottleneck(replace(sure, predicted=replace(sure.predicted, low=1.0)))

@@ -50,6 +50,16 @@ def test_evaluation_as_long_as_training():
     assert found(show(account_s={"evaluation": 6.0})) == {}
 
 
+@pytest.mark.parametrize(
+    ("times", "advice"),
+    [(1, "Evaluate on part of the data: "), (4, "Evaluate 4× less often, or on part of the data")],
+)
+def test_no_more_evaluations_are_saved_than_there_are(times, advice):
+    document = show(account_s={"evaluation": 60.0}, steps={"evaluations": times})
+    one = found(document)["run.evaluation_share"]
+    assert one.advice.startswith(advice)
+
+
 def test_inference_is_not_evaluation():
     account = {"training": 0.0, "warmup": 0.0, "evaluation": 60.0}
     assert found(show(account_s=account)) == {}
@@ -70,17 +80,17 @@ def test_waking_the_gpu_and_importing_torch_are_not_the_programs_own():
 
 def test_a_slow_import_of_something_else_is():
     account = {"setup": 1.0, "imports": 12.0, "training": 20.0}
-    slow = {"imports": {"module": "tensorflow", "seconds": 9.0}}
+    slow = {"imports": {"library": "tensorflow", "libraries_s": 9.0}}
     one = found(show(account_s=account, account_places=slow))["run.startup_share"]
-    assert "importing tensorflow" in one.why
+    assert "importing libraries, tensorflow the slowest" in one.why
     assert one.share == pytest.approx(10 / 33.95)
 
 
 def test_a_setup_of_no_time_is_not_blamed_beside_a_slow_import():
     account = {"setup": 0.026, "imports": 12.0, "training": 20.0}
-    slow = {"imports": {"module": "tensorflow", "seconds": 9.0}}
+    slow = {"imports": {"library": "tensorflow", "libraries_s": 9.0}}
     one = found(show(account_s=account, account_places=slow))["run.startup_share"]
-    assert "importing tensorflow" in one.why
+    assert "importing libraries, tensorflow the slowest" in one.why
     assert "setup" not in one.why
     assert "Preprocess" not in one.advice
     assert "only where it is used" in one.advice

@@ -233,3 +233,9 @@ def test_the_phase_under_way_follows_from_the_events(codes, phase):
     assert LogState(events, [], OTHER, OTHER).phase() == phase
     begun = [*events, int(FORWARD)]  # its time is still to come
     assert LogState(begun, [], OTHER, OTHER).phase() == phase
+
+
+@pytest.mark.parametrize(("now", "phase"), [(29, Phase.FORWARD), (31, Phase.OTHER)])
+def test_after_a_forward_its_own_time_is_as_long_as_it_took(now, phase):
+    events = [int(FORWARD), 10, LEAVE_TAIL, 20]
+    assert LogState(events, [], OTHER, OTHER, now).phase() == phase

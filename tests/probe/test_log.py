@@ -157,6 +157,16 @@ def test_the_tail_is_other_when_anything_else_follows(recorder, phase):
     assert recorder.row()["other"] == 5
 
 
+def test_before_another_forward_the_tail_counts_no_longer_than_the_call_took(recorder):
+    recorder.phase(FORWARD, 10, tail=True)
+    recorder.wait(50)  # an environment
+    recorder.phase(FORWARD, 20, tail=True)
+    recorder.wait(30)  # a loss
+    recorder.phase(BACKWARD, 10)
+    recorder.end()
+    assert recorder.row() == {"forward": 10 + 10 + 20 + 30, "backward": 10, "other": 40}
+
+
 def test_the_tail_is_other_when_the_row_ends_first(recorder):
     recorder.phase(FORWARD, 10, tail=True)
     recorder.wait(5)

@@ -253,6 +253,13 @@ def test_memory_of_small_batches_is_not_recycled():
     assert "recycle" in tried(scout(steps=steps | {"batch_bytes": 19_267_584}))
 
 
+def test_keeping_samples_is_tried_where_the_program_waits_for_data_in_a_second_epoch():
+    sites = [{"what": "epoch_start", "count": 2, "file": "a.py", "line": 1}]
+    waiting = {"phases_ms": {"data_wait": 4.0, "forward": 6.0}, "loaders": [{"num_workers": 0}]}
+    assert "cache" in tried(scout(sites=sites, **waiting))
+    assert "cache" in left(scout(**waiting))
+
+
 def test_some_fixes_are_tried_only_where_a_finding_names_them():
     assert {"threads", "cache", "affinity"} <= set(left(scout()))
     named = scout(findings=[finding("threads", "2"), finding("cache", also=("affinity",))])

@@ -29,9 +29,10 @@ def gain_share(finding: Finding) -> float:
 
 
 def is_bottleneck(finding: Finding) -> bool:
-    """Whether it costs enough to be called one."""
-    cost = finding.share if finding.predicted is None else gain_share(finding)
-    return cost >= LEAST_GAIN
+    """Whether it costs enough to be called one, and what it promises is a gain for sure."""
+    if finding.predicted is None:
+        return finding.share >= LEAST_GAIN
+    return gain_share(finding) >= LEAST_GAIN and finding.predicted.low > 1.0
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:

@@ -68,6 +68,12 @@ class ObservedProgram:
         return self.document.get("loaders") or ()
 
     @property
+    def epochs(self) -> int:
+        """How often the data was seen to be gone through, at least 1."""
+        sites = self.document.get("sites") or ()
+        return max(1, sum(int(one["count"]) for one in sites if one["what"] == "epoch_start"))
+
+    @property
     def has_workers(self) -> bool:
         return any(one.get("num_workers") for one in self.loaders)
 

@@ -25,7 +25,7 @@ _RECENT_NS: Final = 5e9
 _MOST: Final = 1000
 _INSTEAD: Final = (
     *(RowKind.MARK, RowKind.BACKWARD, RowKind.GRAD),
-    *(RowKind.CALL, RowKind.EVAL, RowKind.BATCH),
+    *(RowKind.CALL, RowKind.EVAL, RowKind.ACT, RowKind.BATCH),
 )
 _BEFORE: Final = {  # before the first step, by the latest of these facts
     CompileFact.fact: "compiling or setting up",

@@ -251,13 +251,15 @@ class Core(FixHost):
             return False
         return get_ident() in self.in_backward or not _started_by_python()
 
-    def called(self, who: int, grad: bool) -> None:
+    def called(self, who: int, grad: bool, training: bool) -> None:
+        """A root model has returned; `training`: in training mode."""
         self.calls += 1
         if grad and self.stepping:
             return
+        acts = training and not self.delivering
         if self.stepping:
-            self.evaluations.called()
-        self.end_row(RowKind.CALL if grad else RowKind.EVAL, who)
+            self.evaluations.called(acts)
+        self.end_row(RowKind.CALL if grad else RowKind.ACT if acts else RowKind.EVAL, who)
         if not (self.stepping or self.optimizers or self.backwards or self.grads):
             self._fallback(self.calls)
 
@@ -322,7 +324,7 @@ class Core(FixHost):
     def _sample_host(self, count: int) -> None:
         """Have the code that phases do not tell sampled, in steps that nothing else disturbs."""
         sampled = self.sampler.active
-        self.sampler.step_ended(count, self.window.quiet and not self.evaluations.seen)
+        self.sampler.step_ended(count, self.window.quiet and not self.evaluations.evaluated)
         if self.sampler.active and not sampled and self.clocks is not None and count > FIRST_STEPS:
             self.clocks.occasion()
 

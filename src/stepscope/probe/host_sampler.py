@@ -213,7 +213,7 @@ class HostSampler:
             gc.disable()
         try:
             events, open_phases = [*log.events], [*log.open_phases]
-            current, base = log.current, log.base
+            known = log.current, log.base, log.returned, log.call_ns
             stack = list(lines)
             same = len(log.events) == len(events)
         finally:
@@ -222,7 +222,8 @@ class HostSampler:
         if same:
             now = monotonic_ns()
             elapsed, self._last_ns = now - self._last_ns, now
-            state = LogState(events, open_phases, current, base)
+            current, base, returned, call_ns = known
+            state = LogState(events, open_phases, current, base, now, returned, call_ns)
             self._pending.append(_Sample(stack, state, elapsed))
             if len(self._pending) % _SPARSER == 0:
                 self._interval_s *= 2

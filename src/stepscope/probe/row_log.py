@@ -24,7 +24,10 @@ from stepscope.record.row_log import (
 )
 from stepscope.store.table import Table
 
-_TAIL = len(Phase)  # between a forward and what follows it: loss, if backward follows
+# Between a forward and what follows it. A loss, if backward follows; before another forward it may
+# as well be an environment, or a buffer the program samples: then it counts as forward no longer
+# than the call itself took.
+_TAIL = len(Phase)
 _WIDTH = len(ROW_COLUMNS)
 _FIRST_PHASE = ROW_COLUMNS.index("other_ns")
 _AFTER_PHASES = _FIRST_PHASE + len(Phase)
@@ -69,16 +72,25 @@ class LogState(NamedTuple):
     current: int
     base: int
 
+    now: int = 0
+    returned: int = 0
+    """When the latest forward that recorded gradients did."""
+    call_ns: int = 0
+    """How long it took."""
+
     def phase(self) -> int:
-        """That phase. What follows a forward that recorded gradients counts as forward, as it does
-        if backward comes next."""
-        events, stack, current, base = self
-        for code in events[: len(events) & ~1 : 2]:
+        """That phase. What follows a forward that recorded gradients counts as forward for as long
+        as the forward took: what comes next is not known yet."""
+        events, stack, current, base, now, returned, call_ns = self
+        begun = 0
+        pairs = iter(events[: len(events) & ~1])
+        for code, when in zip(pairs, pairs, strict=True):
             if code >= SAMPLES or code == _ROW:
                 continue
             if current == _TAIL and code != WAIT:
                 current = base
             if code >= 0:
+                begun = when if code == FORWARD else begun
                 stack.append(current)
                 current = code
                 continue
@@ -88,7 +100,10 @@ class LogState(NamedTuple):
                 del stack[depth:]
             if code == LEAVE_TAIL and current != _TAIL:
                 base, current = current, _TAIL
-        return FORWARD if current == _TAIL else current
+                returned, call_ns = when, when - begun if begun else call_ns
+        if current != _TAIL:
+            return current
+        return FORWARD if now - returned <= call_ns else base
 
 
 class RowLog:
@@ -110,6 +125,8 @@ class RowLog:
         self.open_phases: list[int] = []
         self.current = OTHER
         self.base = OTHER  # what the tail of a forward returns to
+        self.returned = 0  # when the latest forward that recorded gradients did,
+        self.call_ns = 0  # and how long it took, without what other phases had of it
         self._lead = -1
         self._claimed = False
         self.events: list[Any] = []
@@ -205,9 +222,10 @@ class RowLog:
             acc[current] += now - last
             last = now
             if acc[_TAIL] and code != WAIT and (current == _TAIL or code == _ROW):
-                own = code in (FORWARD, BACKWARD)
-                acc[FORWARD if own else self.base] += acc[_TAIL]
-                acc[_TAIL] = 0
+                tail, acc[_TAIL] = acc[_TAIL], 0
+                most = {BACKWARD: tail, FORWARD: self.call_ns}.get(code, 0)
+                acc[FORWARD] += min(tail, most)
+                acc[self.base] += tail - min(tail, most)
             if current == _TAIL and code != WAIT:
                 current = self.base
             if code >= MARKED:
@@ -217,6 +235,8 @@ class RowLog:
                     self._lead = now - self._start_ns
                 if code in _COMPUTING:
                     self._claimed = True
+                if code == FORWARD:
+                    self.call_ns = -acc[FORWARD]
                 stack.append(current)
                 current = code
             elif code == _ROW:
@@ -227,6 +247,8 @@ class RowLog:
                     current = stack[depth]
                     del stack[depth:]
                 if code == LEAVE_TAIL and current != _TAIL:
+                    self.call_ns = max(0, self.call_ns + acc[FORWARD])
+                    self.returned = now
                     self.base = current
                     current = _TAIL
         self.current, self._last = current, last

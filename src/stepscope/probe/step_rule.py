@@ -116,7 +116,9 @@ class Evaluations:
         self.common = False
         """Whether most steps have one, or what foretells it: then they are a part of the step."""
         self.seen = False
-        """Whether a model was evaluated in this step."""
+        """Whether a model was called without gradients in this step,"""
+        self.evaluated = False
+        """… and not to act, for the next steps."""
         self._surprises = self._steps = 0
         self._loader: int | None = None  # the latest of which an iterator was made
         self._feeding: set[int] = set()
@@ -130,11 +132,12 @@ class Evaluations:
         """An iterator was made of a loader."""
         self._loader = loader
 
-    def called(self) -> None:
-        """A root model has returned without recording gradients."""
+    def called(self, acts: bool) -> None:
+        """A root model has returned without recording gradients. `acts`: for the next steps."""
         if self._loader is not None:
             self._evaluating.add(self._loader)
         self.seen = True
+        self.evaluated = self.evaluated or not acts
         if not self.announced:
             self._surprises += 1
 
@@ -146,4 +149,4 @@ class Evaluations:
             self._steps += self.seen or self.announced
             self.common = self._steps > step / 2
         self.unannounced = self._surprises > 0 and not self.common
-        self.seen = self.announced = False
+        self.seen = self.evaluated = self.announced = False

@@ -39,6 +39,7 @@ class RowKind(IntEnum):
     WINDOW = 9  # kernel-level recording started or stopped
     END = 10  # the program ended
     GRAD = 11  # torch.autograd.grad returned, no backward or optimizer seen so far
+    ACT = 12  # as EVAL, in training mode and without a loader: the next steps learn from it
 
 
 STEP_PHASES: Final = ("data_wait", "h2d", "forward", "backward", "optimizer", "other")

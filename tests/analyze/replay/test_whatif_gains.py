@@ -151,6 +151,23 @@ def test_no_ceiling_keeps_a_fused_optimizer_slower_than_the_present_ones_rate(
     assert optimizer_share(case("cpu", show=run), "fused_optimizer") == pytest.approx(7 / 20)
 
 
+def test_fusing_few_parameters_on_a_processor_gains_little():
+    optimizers = [{"id": 0, "name": "Adam", "fused": None}]
+
+    def left(ms: float, **more: Any) -> float:
+        run = show("cpu", config={"optimizers": optimizers}, phases_ms={"optimizer": ms}, **more)
+        changes = fix_named("fused_optimizer").predict(None, case("cpu", show=run))
+        assert changes is not None
+        tasks = make(host(1000), host(1000 * ms, "optimizer"))
+        for change in changes:
+            tasks = change(tasks)
+        return float((replay_tasks(tasks).step_ms - 1.0) / ms)
+
+    several = {"by_optimizer": [{"name": "Adam", "count": 200}] * 2}
+    assert left(0.15) > left(0.3) > left(1.2) > 0.35
+    assert left(0.3, steps=several) > left(0.3)
+
+
 def test_gradients_of_several_batches_have_to_be_added_up():
     one = case("cpu", show=show("cpu"))
     assert 0.5 < optimizer_share(one, "accumulate", "2") < 0.65

@@ -89,6 +89,8 @@ class RunSteps(Struct, frozen=True):
     spikes: list[StepOutlier]
     spike_count: int
     drift: float | None
+    evaluations: int | None = None
+    """How often evaluating began. None: not counted, in earlier versions."""
     clocked_steps: int | None = None
     """Measured steps whose phases were clocked; the others' are estimated. None: all, as earlier
     versions had it."""
@@ -111,6 +113,8 @@ class CategoryPlace(Record):
     line: int | None = None
     module: str | None = None
     seconds: float = 0.0
+    library: str | None = None  # of imports: the slowest that is not torch's
+    libraries_s: float = 0.0  # of imports: all that are not torch's
 
 
 class GpuTotals(Struct, frozen=True):

@@ -88,6 +88,7 @@ class Steps:
     account: dict[str, float]  # nanoseconds outside steps, by category
     by_optimizer: dict[int, int]  # optimizer steps, whether or not they end a step
     behind: float = 0.0  # what the device still took when the host had ended the last step
+    evaluations: int = 0  # how often evaluating began
     epoch_start: Floats = field(default_factory=lambda: np.zeros(0))
     """What lay between a step and the one before where an epoch began; no part of `duration`."""
     compiling: Floats = field(default_factory=lambda: np.zeros(0))
@@ -194,7 +195,7 @@ def _ends(rows: Rows) -> tuple[Bools, str, bool]:
     graded = kind == RowKind.GRAD
     if graded.any():
         return graded, "training", True
-    called = (kind == RowKind.CALL) | (kind == RowKind.EVAL)
+    called = np.isin(kind, (RowKind.CALL, RowKind.EVAL, RowKind.ACT))
     if called.any():
         roots, counts = np.unique(rows["who"][called], return_counts=True)
         return called & (rows["who"] == roots[counts.argmax()]), "inference", True
@@ -227,7 +228,9 @@ def _group_rows(rows: Rows, duration: Floats, ends: Bools, what: str, inferred: 
     carved = {p: ledger.book(category, rows[f"{p}_ns"]) for p, category in _CARVED.items()}
 
     kind = rows["kind"].astype(int)
-    epoch, evaluation = kind == RowKind.EPOCH, (kind == RowKind.EVAL) & (what == "training")
+    # What a model does without gradients after the last step, no step learns from.
+    evaluation = (kind == RowKind.EVAL) | ((kind == RowKind.ACT) & ~inside)
+    epoch, evaluation = kind == RowKind.EPOCH, evaluation & (what == "training")
     if _in_most_steps(epoch & inside, step_of, count):
         epoch = np.zeros_like(epoch)
         host["data_wait"] += rows["epoch_start_ns"]
@@ -240,6 +243,7 @@ def _group_rows(rows: Rows, duration: Floats, ends: Bools, what: str, inferred: 
         evaluation = np.zeros_like(evaluation)
     _book_setup(ledger, host)
     evaluation |= epoch & np.append(evaluation[1:], False)  # a validation loader's iterator
+    turns = evaluation & ~np.append(False, evaluation[:-1])
     ledger.book("evaluation", np.where(evaluation, ledger.left, 0.0))
     after = np.append(False, evaluation[:-1]) & ~evaluation  # such a row's beginning still is
     ledger.book("evaluation", np.where(after, rows["lead_ns"], 0.0))
@@ -279,6 +283,7 @@ def _group_rows(rows: Rows, duration: Floats, ends: Bools, what: str, inferred: 
         account=ledger.account,
         by_optimizer=dict(sorted(Counter(steppers.tolist()).items())),
         behind=float(behind.sum()),
+        evaluations=int(turns.sum()),
         epoch_start=total(starting),
         compiling=total(carved["compile"]),
         clocked=clocked,

@@ -182,6 +182,7 @@ def _steps(steps: Steps, use: Bools, first: int, facts: Facts) -> RunSteps:
         count=len(steps),
         what=steps.what,
         inferred=steps.inferred,
+        evaluations=steps.evaluations,
         mean_ms=mean_ms,
         median_ms=float(np.median(times)) if known else None,
         p95_ms=float(np.percentile(times, 95)) if known else None,

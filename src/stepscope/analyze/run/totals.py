@@ -86,7 +86,14 @@ def category_places(
     until = float(steps.end[0]) if len(steps) else np.inf
     if imports := [fact for fact in facts.all(ImportFact) if fact.begun_ns < until]:
         slowest = max(imports, key=lambda fact: fact.elapsed_ns)
-        found["imports"] = CategoryPlace(module=slowest.name, seconds=slowest.elapsed_ns / 1e9)
+        others = [fact for fact in imports if fact.name.partition(".")[0] != "torch"]
+        ordered = sorted(others, key=lambda fact: fact.elapsed_ns)
+        found["imports"] = CategoryPlace(
+            module=slowest.name,
+            seconds=slowest.elapsed_ns / 1e9,
+            library=ordered[-1].name if ordered else None,
+            libraries_s=sum(fact.elapsed_ns for fact in others) / 1e9,
+        )
     return found
 
 

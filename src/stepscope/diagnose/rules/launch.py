@@ -110,7 +110,10 @@ _LEAST_OPTIMIZER = 0.03
     timeline=TimelineHint(host_events=("Optimizer.step#",)),
 )
 def unfused_optimizer(case: Case) -> Iterable[Finding]:
-    """An optimizer that has a fused version runs without it for 3% of the step."""
+    """An optimizer that has a fused version runs without it for 3% of the step.
+
+    Nothing on a processor whose cores others use: fused kernels wait for all of torch's threads.
+    """
     name = fusible_optimizer(case)
     if name is None:
         return
@@ -122,7 +125,7 @@ def unfused_optimizer(case: Case) -> Iterable[Finding]:
     reason = f"the optimizer's {in_ms(spent)} ms become one pass over its state"
     changes = facts.fix_changes(case, "fused_optimizer")
     predicted = facts.predict_gain(case, changes, reason, 0.3, spent)
-    if facts.replay_gains_nothing(case, changes, predicted):
+    if changes is None or facts.replay_gains_nothing(case, changes, predicted):
         return
     one_by_one = case.device == "cpu" or any(o.foreach is False for o in case.config.optimizers[:1])
     yield Finding(

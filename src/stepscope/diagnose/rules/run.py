@@ -14,33 +14,33 @@ _USUAL_S = {"cpu": 1.0, "cuda": 4.0}
 
 @rule("run.startup_share", "Start-up, before the first step, takes much of the run.")
 def startup_share(case: Case) -> Iterable[Finding]:
-    """The program's own setup takes 20% of the run, and more than seconds.
-
-    Its slowest import counts unless it is torch's.
+    """The program's own setup and imports of libraries other than torch take 20% of the run, and
+    more than seconds.
     """
     whole = time_spent(case, "setup")
     if whole is None:
         return
-    slowest = case.show.account_places.get("imports") if case.show else None
-    foreign = slowest if slowest and not (slowest.module or "torch").startswith("torch") else None
-    imported = foreign.seconds if foreign else 0.0
+    imports = case.show.account_places.get("imports") if case.show else None
+    imported = imports.libraries_s if imports else 0.0
     told = [  # what is a part of it worth mentioning: seconds, where, and the advice
         one
         for one in (
             (
-                whole.seconds,
-                "in its own setup",
-                "Preprocess the data once and keep the result (numpy.save, a memory map); "
-                "vectorise loops.",
+                imported,
+                f"importing libraries, {imports.library} the slowest" if imports else "",
+                "Import what is slow to import only where it is used, and less of it: "
+                "`python -X importtime` names the parts.",
             ),
             (
-                imported,
-                f"importing {foreign.module}" if foreign else "",
-                "Import what is slow to import only where it is used.",
+                whole.seconds,
+                "in its own setup",
+                "Preprocess data once and keep the result (numpy.save, a memory map); vectorise "
+                "loops; `stepscope run --python` names the functions.",
             ),
         )
         if one[0] >= LEAST_GAIN * whole.run_s
     ]
+    told.sort(key=lambda one: -one[0])
     own = sum(seconds for seconds, _, _ in told)
     share = own / whole.run_s
     if share < _LEAST_STARTUP or own < _USUAL_S[case.device]:
@@ -53,11 +53,11 @@ def startup_share(case: Case) -> Iterable[Finding]:
         + ".",
         advice=" ".join(advice for _, _, advice in told)
         + f" Without it this run would take {in_s(whole.run_s - own)} instead of "
-        f"{in_s(whole.run_s)}; `stepscope run --python` names the functions.",
+        f"{in_s(whole.run_s)}.",
         share=share,
         evidence=(
             Evidence("setup", whole.seconds, "s"),
-            *([Evidence(f"importing {foreign.module}", imported, "s")] if foreign else ()),
+            *([Evidence("importing libraries", imported, "s")] if imported else ()),
             Evidence("run without recording", whole.run_s, "s"),
         ),
         confidence=Confidence.MEDIUM,
@@ -114,22 +114,27 @@ def evaluation_share(case: Case) -> Iterable[Finding]:
         return
     rest = told.loop_s - told.seconds
     allowed = _EVALUATION_AIM / (1 - _EVALUATION_AIM) * max(rest, 1e-9)
+    times = case.show.steps.evaluations if case.show else None
     seldom = max(2, round(told.seconds / allowed))
+    once = times is not None and times < 2
+    if not once and times is not None:
+        seldom = min(seldom, times)
     after = told.run_s - told.seconds * (1 - 1 / seldom)
+    less = "on part of the data" if once else f"{seldom}× less often, or on part of the data"
     calls = site_count(case, "evaluation")
     yield Finding(
         id=evaluation_share.id,
         title=f"Evaluation takes {told.share:.0%} of the run",
         why=f"Evaluation takes {in_s(told.seconds)}, training {in_s(rest)}.",
-        advice=f"Evaluate {seldom}× less often, or on part of the data: this run would take "
-        f"{in_s(after)} instead of {in_s(told.run_s)}. Larger batches and torch.inference_mode() "
-        "shorten each evaluation.",
+        advice=f"Evaluate {less}: this run would take {in_s(after)} instead of {in_s(told.run_s)}. "
+        "Larger batches and torch.inference_mode() shorten each evaluation.",
         share=told.share,
         evidence=(
             Evidence("evaluation", told.seconds, "s"),
+            *([Evidence("evaluations", times)] if times is not None else ()),
             *([Evidence("model calls", calls)] if calls else ()),
             Evidence("run without recording", told.run_s, "s"),
-            Evidence("run with fewer evaluations", after, "s"),
+            Evidence(f"run with {1 / seldom:.0%} of it", after, "s"),
         ),
         where=category_places(case, "evaluation"),
         effort=Effort.ONE_LINE,

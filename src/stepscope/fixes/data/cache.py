@@ -33,6 +33,7 @@ _LOOKUP_SHARE: Final = 0.02  # of making a sample: looking it up
 _FIXED: Final = (type(None), bool, int, float, complex, str, bytes)
 _INDEX: Final = (int, str, tuple)
 WORKERS_DO_NOT_SHARE = Reason("has_workers", "loader workers do not share samples")
+SEEN_ONCE = Reason("seen_once", "no second epoch was seen, which would reuse samples")
 SAMPLES = Target("samples", "samples of the DataLoader{at}, up to {size}{varies}")
 SAMPLES_THAT_FIT = Target(
     "samples_that_fit", "{count:,}{total} samples of the DataLoader{at} fit into {size}"
@@ -191,7 +192,6 @@ class Cache(Fix):
     bad_with = ("workers",)
     missing = "no DataLoader"
     works_on = ProgramPart.LOADER
-    only_if_found = True
 
     def parse(self, text: str | None) -> Any:
         """`4G`, `500M`, or a number of MiB."""
@@ -204,7 +204,8 @@ class Cache(Fix):
     def applies(self, program: ObservedProgram) -> Rejection | None:
         if all(one.get("num_workers") for one in program.loaders):
             return unsuitable(WORKERS_DO_NOT_SHARE)
-        return waits_little(program)
+        once = program.epochs < 2 and not program.proposed(self.name)
+        return waits_little(program) or (unsuitable(SEEN_ONCE) if once else None)
 
     def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:
         return [proposed]  # None: half of the memory that is free

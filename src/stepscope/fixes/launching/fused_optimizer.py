@@ -64,9 +64,10 @@ class FusedOptimizer(Fix):
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """One kernel that reads and writes a parameter's state once. None for an optimizer that has
-        no such version, or has it on."""
+        no such version, or has it on; nor on cores that others use: on a processor each parameter
+        is shared out among all threads, and waits for the last one."""
         name = replay.fusible_optimizer(known)
-        if name is None:
+        if name is None or (known.device == "cpu" and replay.threads_lack_cores(known)):
             return None
         step, rate = replay.FUSED_STEPS[name], replay.device_limits(known).bytes_per_s
         moved = (replay.trained_parameters(known) or 0) * 4 * step.passes
@@ -75,7 +76,8 @@ class FusedOptimizer(Fix):
         if known.device == "cpu":
             # The steps show a rate too; a ceiling below it was measured on a busy machine.
             least = min(least, now * step.passes / step.eager_passes)
-            usual = now * step.cpu_share
+            fixed = min(now, replay.optimizer_calls(known) * replay.CPU_STEP_MS * 1e6)
+            usual = fixed + (now - fixed) * step.cpu_share
             after = min(now, max(usual, least)) if moved > _CACHE_BYTES else usual
             return [changes.fuse_optimizer(host_ns=after)] if after else None
         factor = min(1.0, least / now) if least and now else step.passes / step.eager_passes

@@ -184,7 +184,7 @@ class RootModels:
                 with unseen_by_program():
                     log.inputs += batch_size([*args, *kwargs.values()])
                 self._counted = (log.rows, log.backwards, which)
-        self.core.called(which, grad)
+        self.core.called(which, grad, bool(vars(module).get("training")))
 
 
 _called_compiled: dict[int, ref[Any]] = {}  # models found in an OptimizedModule

@@ -163,7 +163,10 @@ def findings_section(
     blocks += found
     if not found and missing is None:
         blocks.append(Paragraph(NO_BOTTLENECK, strong=True))
-    titles = {"minor": "Minor: less than 2% of a step each", "healthy": "No problem"}
+    titles = {
+        "minor": "Minor: less than 2% of a step each, or too little to be sure of",
+        "healthy": "No problem",
+    }
     for name, title in titles.items():
         blocks += Table.known(
             name,
