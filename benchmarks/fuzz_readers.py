@@ -5,7 +5,8 @@ python benchmarks/fuzz_readers.py --table          what all runs so far came to
 python benchmarks/fuzz_readers.py trace 17 --show  one case: its command, damage and end
 
 Kinds: trace, export, run, result (tests/support/fuzz). A command must answer, or refuse in one line
-with exit code 2: no traceback or warning, within 20 s and 1 GiB. Runs at other seeds add up.
+with exit code 2: no traceback or warning, within 20 s and 1 GiB. Runs at other seeds add up; seeds
+run again have the end they came to last.
 """
 
 import argparse
@@ -76,7 +77,8 @@ def _run(options: argparse.Namespace) -> None:
 def _keep(
     options: argparse.Namespace, last: int, blocks: list[dict[str, Any]], seconds: float
 ) -> None:
-    """Add a range of seeds to the results; one that was run before is replaced."""
+    """Add a range of seeds to the results. Part of one that was run before is noted in that, and
+    decides which of its seeds fail; any other that was run before is replaced."""
     document = about("stepscope.fuzz/1", "fuzz.py") | {"ranges": []}
     document["command"] = "python benchmarks/fuzz_readers.py KIND FIRST LAST"
     if options.out.exists():
@@ -92,14 +94,28 @@ def _keep(
         "failures": [one["seed"] for block in blocks for one in block["failures"]],
         "commit": document["versions"]["commit"],
     }
-    known = [
-        one
-        for one in document["ranges"]
-        if one["kind"] != found["kind"] or one["last"] <= options.first or one["first"] >= last
-    ]
-    document["ranges"] = sorted([*known, found], key=lambda one: (one["kind"], one["first"]))
+    seeds = range(options.first, last)
+    whole = next((one for one in document["ranges"] if _contains(one, found)), None)
+    if whole is not None:
+        failures = [seed for seed in whole["failures"] if seed not in seeds]
+        whole["failures"] = sorted([*failures, *found["failures"]])
+        whole.setdefault("again", []).append(found)
+    else:
+        known = [
+            one
+            for one in document["ranges"]
+            if one["kind"] != found["kind"] or one["last"] <= options.first or one["first"] >= last
+        ]
+        document["ranges"] = sorted([*known, found], key=lambda one: (one["kind"], one["first"]))
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def _contains(whole: dict[str, Any], part: dict[str, Any]) -> bool:
+    """Whether a range holds another and more."""
+    outer, inner = (range(one["first"], one["last"]) for one in (whole, part))
+    inside = inner[0] in outer and inner[-1] in outer and inner != outer
+    return bool(whole["kind"] == part["kind"] and inside)
 
 
 def _in_a_process(kind: str, first: int, last: int) -> dict[str, Any]:
@@ -174,18 +190,21 @@ def _show(kind: str, seed: int) -> None:
 
 
 def table(document: dict[str, Any]) -> str:
-    """Cases, answers, failures, the longest and the largest, by kind."""
-    lines = ["| kind | cases | answered | failed | longest | largest process |", "|---" * 6 + "|"]
+    """Cases, by kind: how many there are, were run again, were answered at first and fail now, the
+    longest and the largest."""
+    head = "| kind | cases | run again | answered | failed | longest | largest process |"
+    lines = [head, "|---" * 7 + "|"]
     for kind in sorted({one["kind"] for one in document["ranges"]}):
         some = [one for one in document["ranges"] if one["kind"] == kind]
-        cases, failed = (
-            sum(one["last"] - one["first"] for one in some),
-            sum(len(one["failures"]) for one in some),
-        )
+        again = [part for one in some for part in one.get("again", [])]
+        cases, anew = (sum(one["last"] - one["first"] for one in part) for part in (some, again))
+        failed = sum(len(one["failures"]) for one in some)
         answered = sum(one["answered"] for one in some)
-        longest, largest = (max(one[n] for one in some) for n in ("longest_s", "largest_mb"))
+        runs = [*some, *again]
+        longest, largest = (max(one[n] for one in runs) for n in ("longest_s", "largest_mb"))
         lines.append(
-            f"| {kind} | {cases:,} | {answered:,} | {failed} | {longest:.1f} s | {largest:,} MB |"
+            f"| {kind} | {cases:,} | {anew:,} | {answered:,} | {failed} | {longest:.1f} s"
+            f" | {largest:,} MB |"
         )
     return "\n".join(lines) + "\n"
 

@@ -1,5 +1,7 @@
 """A small training in which things happen at random steps: signals, forks, profilers, threads that
-start and end, exceptions. `python random_events.py SEED`: the same seed, the same output."""
+start and end, exceptions, patches, folders that vanish. `python random_events.py SEED`: the same
+seed, the same output. Change what a seed does, and benchmarks/harm.py must run all of them again.
+"""
 
 import copy
 import cProfile
@@ -9,13 +11,16 @@ import os
 import random
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+gc.freeze()  # a collection then takes no time for what torch holds
 chance = random.Random(int(sys.argv[1]))
 torch.manual_seed(chance.randrange(1000))
 model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 1))
@@ -81,12 +86,17 @@ def thread_works() -> None:
         say("thread", len([event for event in own.events() if event.name == "aten::linear"]))
 
     work = chance.choice([evaluate, profile, lambda: say("thread", step())])
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=evaluate if profiling else work)
     thread.start()
     thread.join()
 
 
-profiling = False  # one at a time, as torch has it
+profiling = False  # one at a time: torch crashes under two
+
+
+def reads_self(call: Any) -> bool:
+    """Without, torch crashes as it records stacks."""
+    return bool(call.__code__.co_argcount)
 
 
 def profile() -> None:
@@ -95,7 +105,7 @@ def profile() -> None:
     if profiling:
         return
     profiling = True
-    stacks = chance.random() < 0.3
+    stacks = chance.random() < 0.3 and reads_self(nn.Module.__call__)
     own = torch.profiler.profile(record_shapes=chance.random() < 0.3, with_stack=stacks)
     own.start()
 
@@ -151,6 +161,77 @@ def fail() -> None:
     handle.remove()
 
 
+def trace_python() -> None:
+    names = []
+    sys.settrace(lambda frame, *_: names.append(frame.f_code.co_filename))
+    step()
+    sys.settrace(None)
+    say("traced", names.count(__file__))
+
+
+def recurse() -> None:
+    def deeper() -> float:
+        return deeper()
+
+    try:
+        deeper()
+    except RecursionError:
+        say("recursed", step())
+
+
+def patch() -> None:
+    """A wrapper of the program's own around torch's function, up to a later step."""
+    owner, name = chance.choice([(nn.Module, "__call__"), (torch.Tensor, "backward")])
+    theirs, calls = getattr(owner, name), []
+
+    def own(*given: Any, **named: Any) -> Any:
+        calls.append(name)
+        return theirs(*given, **named)
+
+    def over() -> None:
+        undone = getattr(owner, name) is own
+        if undone:
+            setattr(owner, name, theirs)
+        say("patched", name, len(calls), undone)
+
+    setattr(owner, name, own)
+    later.append((number + chance.randrange(1, 6), over))
+
+
+def hook_all() -> None:
+    """A hook on every module, up to a later step."""
+    calls: list[str] = []
+    handle = nn.modules.module.register_module_forward_hook(
+        lambda module, *_: calls.append(type(module).__name__)
+    )
+
+    def over() -> None:
+        handle.remove()
+        say("hooked", len(calls))
+
+    later.append((number + chance.randrange(1, 6), over))
+
+
+def lose_folder() -> None:
+    """The working directory vanishes, up to a later step."""
+    before = os.open(".", os.O_RDONLY)
+    folder = tempfile.mkdtemp()
+    os.chdir(folder)
+    os.rmdir(folder)
+
+    def over() -> None:
+        os.fchdir(before)
+        os.close(before)
+        say("folder", len(os.listdir()) > 0)
+
+    later.append((number + chance.randrange(1, 6), over))
+
+
+def load_in_worker() -> None:
+    data = TensorDataset(torch.arange(8.0))
+    say("loaded", [x.sum().item() for (x,) in DataLoader(data, batch_size=4, num_workers=1)])
+
+
 def copy_and_save() -> None:
     buffer = io.BytesIO()
     torch.save(copy.deepcopy(model).state_dict(), buffer)
@@ -165,7 +246,9 @@ def epoch() -> None:
 
 def end() -> None:
     """The program's last act."""
-    way = chance.choice(["fall", "exit", "raise", "leave", "terminate", "interrupt", "thread"])
+    way = chance.choice(
+        ["fall", "exit", "raise", "leave", "terminate", "interrupt", "thread", "leave in thread"]
+    )
     say("ends", way)
     if way == "exit":
         sys.exit(5)
@@ -179,11 +262,15 @@ def end() -> None:
         raise KeyboardInterrupt
     if way == "thread":
         threading.Thread(target=lambda: say("last", step())).start()
+    if way == "leave in thread":
+        threading.Thread(target=os._exit, args=(7,)).start()
+        threading.Event().wait()
 
 
 EVENTS: list[Callable[[], object]] = [
     *(fork, thread_waits, thread_works, profile, profile_python),
     *(send_signal, fail, copy_and_save, epoch, gc.collect),
+    *(trace_python, recurse, patch, hook_all, lose_folder, load_in_worker),
 ]
 
 for kind in (signal.SIGUSR1, signal.SIGALRM):

@@ -76,6 +76,7 @@ def main():
     right = sum(int(((model(x) > 0) == (y > 0.5)).sum()) for x, y in loader)
     print(f"evaluation: {right} of 64, mean {model(torch.ones(1, 8)).item():.6f}")
     print(f"samples used {Numbers.used}")
+    print("mostly", "ones" if right > 32 else "zeros")
     print(f"finished at {datetime.datetime.now()}, {model.layers[0]!r} {object()!r}")
     print(f"elapsed {int(1e6 * (time.time() - begun))}", tempfile.mkdtemp(), os.getpid())
     print(int(1e9 * time.perf_counter()), f"{random.SystemRandom().random():.6f}")
@@ -97,6 +98,7 @@ CHANGES = {
     ),
     "a printed counter": ("Numbers.used += 1", "Numbers.used += 0"),
     "evaluation": ("model(torch.ones(1, 8))", "model(torch.zeros(1, 8))"),
+    "a printed word": ('"mostly", "ones"', '"mainly", "ones"'),
     "a saved array": ("centre=model.centre.numpy()", "centre=model.centre.numpy() + 1"),
 }
 SEEN = {
@@ -104,6 +106,7 @@ SEEN = {
     "a counting buffer": (EndPart.BUFFERS, "seen"),
     "optimizer state": (EndPart.OPTIMIZER, "layers.0.weight.momentum_buffer"),
     "a printed counter": (EndPart.OUTPUT, "samples used 0"),
+    "a printed word": (EndPart.OUTPUT, "mainly zeros"),
     "a saved array": (EndPart.FILES, "features.npz"),
 }
 STEPS = 40  # the program ends by itself after 24

@@ -86,3 +86,32 @@ def test_lines_of_a_form_keep_their_order_and_are_found_again() -> None:
     assert theirs.lines_apart(place, ours) == ("epoch 2: used 0", "epoch 2: used 256")
     assert ours.is_count(place)
     assert not read_printed("loss 0.53217").is_count(("loss #", 0))
+
+
+@pytest.mark.parametrize(
+    ("line", "form"),
+    [
+        ("a badger", "a badger"),
+        ("epoch 3: a badger", "epoch #: a badger"),
+        ("saved to /tmp/run-17/3/model.pt", "saved to @"),
+        ("2026-11-18 11:37:22,123 INFO a badger", "@ INFO a badger"),
+    ],
+)
+def test_words_are_read_without_numbers_and_places(line: str, form: str) -> None:
+    assert read_printed(f"{line}\n{line}\n").words == {form: 2}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "took 12 seconds",
+        "half the memory",
+        "done in 3.1 s",
+        "|####    |",
+        "12",
+        "train.py:3: UserWarning: a badger\n  model(badger)",
+        "10%\r20%",
+    ],
+)
+def test_words_about_costs_and_warnings_are_passed_over(line: str) -> None:
+    assert read_printed(line).words == {}

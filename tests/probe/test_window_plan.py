@@ -9,6 +9,7 @@ from typing import ClassVar
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn import Module
 
 from stepscope.probe import window as window_module
 from stepscope.probe.row_log import RowLog
@@ -307,6 +308,13 @@ def test_a_window_that_no_other_can_follow_lets_go_too(program, unset, monkeypat
     run = program(window=3, stacks=2, window_at=4).run(*[10] * 30)
     assert detached() == [True]
     assert [fact.kind for fact in run.facts.all(ProblemFact)] == ["no_stacks"]
+
+
+def test_no_stacks_where_torch_could_not_read_which_module_is_called(program, monkeypatch):
+    monkeypatch.setattr(Module, "__call__", lambda *args: None)
+    run = program(window=3, stacks=2, window_at=4).run(*[10] * 30)
+    assert [fact.kind for fact in run.facts.all(ProblemFact)] == ["no_stacks"]
+    assert len(Profiler.made) == 1
 
 
 def test_a_recorder_that_is_dropped_lets_go_too(program, unset):

@@ -15,6 +15,7 @@ from stepscope.record.facts import TensorState
 from stepscope.record.kinds import EndPart
 from stepscope.record.proof import ProofReason, ProofState
 from stepscope.record.trial import TrialStatus
+from stepscope.report.story.tune.words import proof_sentence
 from stepscope.tune.proof.final_states import FinalStates
 from stepscope.tune.proof.judge import judge_exact, judge_numeric
 from stepscope.tune.proof.prove import prove
@@ -106,19 +107,58 @@ def test_trials_that_end_alike_take_two_and_say_what_was_compared() -> None:
         ({"seen": [80]}, EndPart.BUFFERS, "seen"),
         ({"text": "used 0"}, EndPart.OUTPUT, "used 0"),
         ({"saved": {"m.pt": {"data/0": 2}}}, EndPart.FILES, "m.pt"),
+        ({"text": "used 256\nan otter"}, EndPart.OUTPUT, "an otter"),
+        ({"text": "used 256\nan otter\nalso a heron"}, EndPart.OUTPUT, "an otter"),
     ],
 )
 def test_an_exact_fix_with_another_ending_is_rejected_by_name(
     changed: dict[str, Any], part: EndPart, detail: str
 ) -> None:
-    usual: dict[str, Any] = {"text": "used 256", "saved": {"m.pt": {"data/0": 1}}}
+    usual: dict[str, Any] = {"text": "used 256\na badger", "saved": {"m.pt": {"data/0": 1}}}
     machine = Machine(lambda ask, _: final_state(**usual | (changed if ask.fixes else {})))
     proof = machine.prove("pin", "exact")
     assert (proof.state, len(machine.asks)) == (ProofState.DIFFERS, 3)
     because = proof.because
     assert (because.reason, because.part) == (ProofReason.OTHER_ENDING, part)
     assert because.detail == detail
-    assert because.other == ("used 256" if part is EndPart.OUTPUT else None)
+    printed = {"used 0": "used 256", "an otter": "a badger"}
+    assert because.other == printed.get(detail)
+
+
+def test_a_line_that_a_fix_takes_away_is_named() -> None:
+    lines = ["best so far\n", "epoch over\nepoch over\n"]
+    machine = Machine(lambda ask, _: final_state(text="".join(lines[bool(ask.fixes) :])))
+    proof = machine.prove("pin", "exact")
+    assert (proof.because.detail, proof.because.other) == (None, "best so far")
+    assert "it does not print “best so far” as the baseline does" in proof_sentence(proof)
+
+
+@pytest.mark.parametrize(
+    ("base", "again", "fixed"),
+    [
+        ("a badger", "an otter", "a heron"),
+        ("badger found", "badger found", "badger found\nUserWarning: slow\n  load()"),
+        ("UserWarning: no workers\n  load()\nover", "over", "over"),
+        ("over\nstill at work", "over\nstill at work", "over\nstill at work\nstill at work"),
+        ("over\ntook a minute", "over\ntook a minute", "over\ntook seconds"),
+        ("over\nin 1 min", "over\nin 1 min", "over\nin 50 sec"),
+        ("over at /tmp/a1/run", "over at /tmp/a2/run", "over at /tmp/a3/run"),
+    ],
+)
+def test_words_the_baseline_changes_and_words_about_costs_are_no_difference(
+    base: str, again: str, fixed: str
+) -> None:
+    def ends(ask: TrialRequest, number: int) -> FinalState:
+        return final_state(text=fixed if ask.fixes else base if number == 1 else again)
+
+    assert Machine(ends).prove("pin", "exact").state == "identical"
+
+
+def test_words_are_not_asked_of_a_numeric_fix() -> None:
+    """Rounding may turn a badger into an otter."""
+    text = {True: "an otter", False: "a badger"}
+    machine = Machine(lambda ask, _: final_state(ask.seed, text=text[bool(ask.fixes)]))
+    assert machine.prove("amp", "numeric").state == "matches"
 
 
 def test_what_the_baseline_does_not_repeat_is_left_out_after_one_more_trial() -> None:

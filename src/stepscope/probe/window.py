@@ -38,6 +38,7 @@ _WAKE = getattr(signal, "SIGRTMAX", signal.SIGUSR2)  # wakes the main thread
 OWN_PROFILER = "the program uses torch's profiler itself"
 PYTHON_PROFILER = "the program profiles its Python calls"
 OWN_MODES = "the program has torch function modes of its own, which would see it"
+OWN_MODULE_CALL = "torch cannot record stacks with the program's own nn.Module.__call__"
 _abandoned: list[Any] = []  # recorders that cannot be stopped: freeing one would crash
 
 
@@ -77,6 +78,18 @@ def _stop_recording(profiler: Any) -> None:
         inner.use_device = None
         synchronize()
     profiler.stop()
+
+
+def _no_stacks() -> str | None:
+    """Why stacks cannot be recorded now. torch reads `self` in each call of the function that is
+    `nn.Module.__call__` as it first records them, and crashes where there is none."""
+    from torch.nn import Module
+
+    if own_function_modes():
+        return OWN_MODES
+    code = getattr(Module.__call__, "__code__", None)
+    takes_self = code is not None and "self" in code.co_varnames[: code.co_argcount]
+    return None if takes_self else OWN_MODULE_CALL
 
 
 def _end_without_cleanup() -> None:
@@ -204,8 +217,8 @@ class Window:
         self.before_start()
         name, steps, flags = self._plans[0]
         stacks = bool(flags & FLAG_STACKS)
-        if stacks and own_function_modes():
-            self._give_up(OWN_MODES)
+        if stacks and (why := _no_stacks()):
+            self._give_up(why)
             return
         self._wakes = signal.getsignal(_WAKE) is signal.SIG_DFL
         if self._wakes:
@@ -255,8 +268,8 @@ class Window:
             profiler = self._take()
             if profiler is None:  # dropped while another thread was waited for
                 return
-            if self._plans and own_function_modes():
-                self._give_up(OWN_MODES)
+            if self._plans and (why := _no_stacks()):
+                self._give_up(why)
             with _detaching(when=not self._plans):
                 _stop_recording(profiler)
             path = self._folder / f"{self._name}.pt.trace.json"

@@ -66,6 +66,11 @@ train(6)
 nn.Module.__call__ = before
 train(6)
 
+# %% patched_module_call_without_self problems=no_stacks quick
+before = nn.Module.__call__
+nn.Module.__call__ = lambda *args, **kwargs: before(*args, **kwargs) * 1.5
+train()
+
 # %% patched_backward quick
 calls = []
 before = torch.Tensor.backward

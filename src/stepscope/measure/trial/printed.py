@@ -1,11 +1,12 @@
-"""A program's output, read as lines with numbers in them. Whatever depends on the clock, on memory
-or on where the program runs is left out: dates, durations, rates, sizes, paths, addresses and
-progress bars.
+"""A program's output, read as lines of words and the numbers in them. Whatever depends on the
+clock, on memory or on where the program runs is left out: dates, durations, rates, sizes, paths,
+addresses, progress bars and, as words, warnings.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 _LONGEST: Final = 1000
@@ -38,16 +39,22 @@ _MEASURED_BEFORE: Final = re.compile(
     re.IGNORECASE,
 )
 
+_WARNING: Final = re.compile("warn", re.IGNORECASE)
+_WORD: Final = re.compile(r"[^\W\d_]{2}")
+
 Place = tuple[str, int]
 """A line without its numbers, and the index of a number in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """The numbers in a program's output by place, in printing order."""
+    """A program's output: its numbers by place, in printing order, and its words."""
 
     numbers: Mapping[Place, tuple[str, ...]]
     lines: Mapping[str, tuple[str, ...]]  # the lines of each form
+    words: Mapping[str, int] = field(default_factory=dict)
+    """How often a line of each form was printed, of those that tell neither of the run's costs nor
+    of a warning."""
 
     def lines_apart(self, place: Place, other: "Printed") -> tuple[str, str]:
         """The first line whose number at a place differs, and the other's line."""
@@ -55,27 +62,39 @@ class Printed:
         at = next((at for at, (ours, theirs) in enumerate(pairs) if ours != theirs), 0)
         return self.lines[place[0]][at], other.lines[place[0]][at]
 
+    def new_line(self, other: "Printed") -> str | None:
+        """The first line with words that the other has not, or has less often."""
+        forms = (form for form, count in self.words.items() if count > other.words.get(form, 0))
+        form = next(forms, None)
+        return None if form is None else self.lines[form][0]
+
     def is_count(self, place: Place) -> bool:
         """Whether all its numbers are integers."""
         return all(_INTEGER.fullmatch(number) for number in self.numbers[place])
 
 
 def read_printed(text: str) -> Printed:
-    """Reads the output without numbers that may be measurements."""
+    """Reads the output without what may be measurements."""
     lines: dict[str, list[str]] = {}
     numbers: dict[Place, list[str]] = {}
+    words: Counter[str] = Counter()
+    warned = False
     for line in text.split("\n"):
         line = line.removesuffix("\r")
         if "\r" in line or len(line) > _LONGEST:
             continue  # a progress bar; a table of numbers
         form, found = _parsed(line)
-        if found:
+        warned = bool(_WARNING.search(line)) or (warned and line[:1].isspace())
+        if not warned and _tells_no_cost(form):
+            words[form] += 1
+        if found or form in words:
             lines.setdefault(form, []).append(line.strip())
         for at, number in enumerate(found):
             numbers.setdefault((form, at), []).append(number)
     return Printed(
         {place: tuple(told) for place, told in numbers.items() if _tells(place, told)},
         {form: tuple(told) for form, told in lines.items()},
+        dict(words),
     )
 
 
@@ -97,6 +116,11 @@ def _parsed(line: str) -> tuple[str, list[str]]:
             form.append("#")
             found.append(token["number"])
     return " ".join("".join([*form, line[end:]]).split()), found
+
+
+def _tells_no_cost(form: str) -> bool:
+    """Whether a form has words, none of which is about time, speed, memory or processes."""
+    return bool(_WORD.search(form)) and "~" not in form and not _MEASURED_BEFORE.search(form)
 
 
 def _tells(place: Place, numbers: list[str]) -> bool:

@@ -2,7 +2,7 @@
 on counts.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -18,7 +18,9 @@ from stepscope.record.proof import Because, ProofReason
 from stepscope.tune.proof.effects import RoundingLimits
 
 _Key = tuple[EndPart, str, str | int]
-"""A tensor; a file and its part; or a form of line and the index of a number in it."""
+"""A tensor; a file and its part; a form of line and the index of a number in it; or a form of line
+and `_WORDS`."""
+_WORDS: Final = "words"
 _Values = dict[_Key, int | tuple[str, ...]]
 Pairs = Sequence[tuple[Trial, Trial]]
 _TIMES: Final = 4.0  # times the limit of gradient norms: a state has gone through all steps
@@ -64,10 +66,10 @@ class FinalStates:
         unlike: dict[_Key, _Unlike] = {}
         for base, variant in pairs:
             ours, theirs = self._values(base), self._values(variant)
-            shared = [key for key in ours if key not in volatile and _alike(key, ours, theirs)]
+            shared = [key for key in _comparable(ours, theirs) if key not in volatile]
             compared &= {part for part, *_ in shared}
             for key in shared:
-                if ours[key] != theirs[key]:
+                if ours[key] != theirs.get(key):
                     unlike.setdefault(key, _Unlike(base, variant))
         return self._told([base for base, _ in pairs], compared, unlike)
 
@@ -126,9 +128,9 @@ class FinalStates:
         for file, parts in final_state.saved.items():
             kept = {name: one for name, one in parts.items() if self.objects or name != PICKLE}
             found |= {(EndPart.FILES, file, name): one for name, one in kept.items()}
-        return found | {
-            (EndPart.OUTPUT, *place): v for place, v in final_state.printed.numbers.items()
-        }
+        printed = final_state.printed
+        found |= {(EndPart.OUTPUT, *place): told for place, told in printed.numbers.items()}
+        return found | {(EndPart.OUTPUT, form, _WORDS): n for form, n in printed.words.items()}
 
     @cached_property
     def _volatile(self) -> set[_Key]:
@@ -161,13 +163,14 @@ class FinalStates:
         """The first difference, in the order of the parts."""
         part = min((key[0] for key in unlike), key=[*EndPart].index)
         key, found = next((key, one) for key, one in unlike.items() if key[0] is part)
-        name, other = key[1], None
+        name: str | None = key[1]
+        other = None
+        theirs, ours = (self._final_state(trial).printed for trial in (found.variant, found.base))
         if part is EndPart.OUTPUT and isinstance(key[2], int):
             place: Place = key[1], key[2]
-            theirs, ours = (
-                self._final_state(trial).printed for trial in (found.variant, found.base)
-            )
             name, other = theirs.lines_apart(place, ours)
+        elif part is EndPart.OUTPUT:
+            name, other = theirs.new_line(ours), ours.lines[key[1]][0]
         share = found.share if found.share is not None and isfinite(found.share) else None
         count = len({key[1] for key in unlike if key[0] is part})
         return Because(
@@ -175,12 +178,30 @@ class FinalStates:
         )
 
 
-def _alike(key: _Key, ours: _Values, theirs: _Values) -> bool:
-    """Whether both can be compared: a line printed more or less often cannot."""
-    if key not in theirs:
-        return False
-    one, other = ours[key], theirs[key]
-    return isinstance(one, int) or isinstance(other, int) or len(one) == len(other)
+def _comparable(ours: _Values, theirs: _Values) -> Iterator[_Key]:
+    """What can be compared. Numbers of a line printed more or less often cannot; its words can if
+    it is gone, or if others stand in their place: both print as many lines."""
+    our_lines, their_lines = (_count_lines(values) for values in (ours, theirs))
+    for key, one in ours.items():
+        other = theirs.get(key)
+        if _is_words(key):
+            gone = other is None and their_lines
+            comparable = gone or one == other or our_lines == their_lines
+        elif isinstance(one, tuple) and isinstance(other, tuple):
+            comparable = len(one) == len(other)
+        else:
+            comparable = other is not None
+        if comparable:
+            yield key
+
+
+def _is_words(key: _Key) -> bool:
+    return key[0] is EndPart.OUTPUT and key[2] == _WORDS
+
+
+def _count_lines(values: _Values) -> int:
+    """How many lines with words were printed."""
+    return sum(n for key, n in values.items() if _is_words(key) and isinstance(n, int))
 
 
 def _kind(key: tuple[EndPart, str]) -> tuple[EndPart, str]:

@@ -85,6 +85,8 @@ def _reason(because: Because) -> str:
 def _ending(because: Because) -> str:
     """`buffer bn.running_mean off by 12% and 3 more`."""
     more = f" and {because.count - 1:,} more" if because.count and because.count > 1 else ""
+    if because.part is EndPart.OUTPUT and because.detail is None:
+        return f"it does not print “{because.other}” as the baseline does{more}"
     if because.part is None or because.part is EndPart.OUTPUT:
         return f"it prints “{because.detail}”, the baseline “{because.other}”{more}"
     what = _ENDINGS[because.part].format(detail=because.detail)
