@@ -16,6 +16,7 @@ from _overhead_stats import mirrored_orders, steady
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 VARIANTS: dict[str, list[str] | None] = {"bare": None, "observed": ["--no-window"], "windowed": []}
+RECORDINGS = 2  # among the blocks of a process
 _PATIENCE_S = 180.0  # beyond the time planned, for a child to end
 
 
@@ -35,11 +36,11 @@ class Shape:
 # By about how many milliseconds a step takes. Short blocks keep neighbours close in time; a GPU's
 # queue fills anew in each, so they are longer.
 SHAPES = {
-    ("cpu", 1): Shape(40, 10, process=3000, process_block=100, warmup=400),
-    ("cpu", 7): Shape(10, 3, process=600, process_block=20, warmup=120),
+    ("cpu", 1): Shape(40, 10, process=2000, process_block=100, warmup=400),
+    ("cpu", 7): Shape(10, 3, process=300, process_block=20, warmup=120),
     ("cpu", 40): Shape(2, 1, process=160, process_block=10, warmup=100),
-    ("cuda", 1): Shape(100, 20, process=3000, process_block=100, warmup=400),
-    ("cuda", 7): Shape(20, 5, process=600, process_block=20, warmup=120),
+    ("cuda", 1): Shape(100, 20, process=2000, process_block=100, warmup=400),
+    ("cuda", 7): Shape(20, 5, process=300, process_block=20, warmup=120),
     ("cuda", 40): Shape(8, 2, process=160, process_block=10, warmup=100),
 }
 PROGRAM_MS = {"mlp": 1, "wide cnn": 40}
@@ -114,6 +115,7 @@ def blocks(setting: Setting, seconds: float, rounds: int, seed: int) -> dict[str
     shape = setting.shape
     limits = ["--rounds", str(rounds), "--seconds", f"{seconds:.1f}", "--seed", str(seed)]
     counts = ["--steps", str(shape.block), "--lead", str(shape.lead)]
+    counts += ["--recordings", str(RECORDINGS)]
     return child([*program("blocks.py"), *limits, *counts, *setting.arguments()], seconds)
 
 
@@ -160,16 +162,11 @@ def _seen(folder: Path, shape: Shape) -> dict[str, Any]:
 
 
 def across(setting: Setting, seconds: float, most: int, seed: int) -> list[list[dict[str, Any]]]:
-    """Rounds of one process per variant, in the order they ran: one, and more while time lasts.
-
-    Only every second round has a run with a window, for it shows less and takes longest.
-    """
+    """Rounds of one process per variant, in the order they ran: one, and more while time lasts."""
     began = time.monotonic()
     rounds: list[list[dict[str, Any]]] = []
     longest = 0.0
-    for number, order in enumerate(mirrored_orders(tuple(VARIANTS), most, seed)):
-        if number % 2:
-            order.remove("windowed")
+    for order in mirrored_orders(tuple(VARIANTS), most, seed):
         begun = time.monotonic()
         if rounds and begun - began + longest > seconds:
             break

@@ -6,6 +6,7 @@ from statistics import median
 from typing import Any
 
 from _overhead_children import (
+    RECORDINGS,
     MissingProgramError,
     Setting,
     across,
@@ -16,7 +17,7 @@ from _overhead_children import (
 )
 from _overhead_stats import estimate, goal_for, neighbours, pairs_of
 
-BLOCKS_SHARE = 0.5  # of the time for a step length; the rest goes to whole processes
+BLOCKS_SHARE = 0.25  # of the time for a program; the rest goes to whole processes
 START_S = {"cpu": 6.0, "cuda": 20.0}  # a first guess; later starts are measured
 PROCESS_S = 40.0  # of blocks, before another process is worth its start
 
@@ -25,7 +26,8 @@ def measure(setting: Setting, seconds: float, most_pairs: int, most_blocks: int)
     """Everything about one program."""
     until = time.monotonic() + seconds
     try:
-        inside = _inside(setting, _blocks_s(setting, seconds), most_blocks)
+        blocks_s = _blocks_s(setting, seconds) if most_pairs else seconds
+        inside = _inside(setting, blocks_s, most_blocks)
     except MissingProgramError as problem:
         return {"program": setting.program, "missing": str(problem)}
     first = inside["runs"][0]
@@ -33,7 +35,7 @@ def measure(setting: Setting, seconds: float, most_pairs: int, most_blocks: int)
     step_ms = _step_ms(inside["runs"])
     left = until - time.monotonic()
     whole: dict[str, Any] = {"estimates": {}, "rounds": []}
-    if left > 0:
+    if left > 0 and most_pairs:
         try:
             whole = _whole(setting, left, most_pairs)
         except RuntimeError as problem:  # what the blocks have shown stands
@@ -70,6 +72,43 @@ def block_estimates(rounds: list[list[dict[str, Any]]]) -> dict[str, Any]:
     return found
 
 
+def recording_estimates(runs: list[list[list[dict[str, Any]]]]) -> dict[str, Any]:
+    """What stays of recordings, from the rounds of several processes: observed blocks after one or
+    two against the bare ones of their round, and bare blocks after them against those before any.
+    The latter are minutes apart; `drift` is how far two halves of the blocks before any differ."""
+    found = {}
+    for number in range(1, RECORDINGS + 1):
+        after = [order for rounds in runs for order in rounds if _recorded(order) == number]
+        if not after:
+            continue
+        found[f"observed_after_{number}"] = block_estimates(after)["observed"]
+        pairs = [
+            pair
+            for rounds in runs
+            for pair in zip(_bare_ns(rounds, number), _bare_ns(rounds, 0), strict=False)
+        ]
+        found[f"bare_after_{number}"] = asdict(estimate(pairs))
+    halves: list[tuple[float, float]] = []
+    for rounds in runs:
+        before = _bare_ns(rounds, 0)
+        halves += zip(before[len(before) // 2 :], before, strict=False)
+    return found | ({"drift": asdict(estimate(halves))} if halves else {})
+
+
+def _recorded(order: list[dict[str, Any]]) -> int:
+    return int(order[0]["recorded"])
+
+
+def _bare_ns(rounds: list[list[dict[str, Any]]], recorded: int) -> list[float]:
+    """The bare blocks of each round that came after so many recordings."""
+    times = [
+        {block["kind"]: block["block_ns"] for block in order}
+        for order in rounds
+        if _recorded(order) == recorded
+    ]
+    return [float(time["bare"] + time["control"]) for time in times]
+
+
 def _inside(setting: Setting, seconds: float, most: int) -> dict[str, Any]:
     """Blocks inside one process, several such processes one after the other where time allows."""
     count = max(1, min(3, int(seconds // PROCESS_S)))
@@ -83,9 +122,10 @@ def _inside(setting: Setting, seconds: float, most: int) -> dict[str, Any]:
         start_s = max(1.0, time.monotonic() - begun - planned_s)
         setting = replace(setting, size=ran["size"] or None)
         runs.append(ran)
-    rounds = [order for ran in runs for order in ran["rounds"]]
+    processes = [ran["rounds"] for ran in runs]
+    rounds = [order for rounds in processes for order in rounds if not _recorded(order)]
     return {
-        "estimates": block_estimates(rounds),
+        "estimates": block_estimates(rounds) | recording_estimates(processes),
         "added_us": median(map(_added_ns, rounds)) / 1000,
         "runs": runs,
     }

@@ -112,3 +112,13 @@ def verdict(found: Estimate, goal: float) -> str:
     if found.upper <= 1 + goal:
         return "met"
     return "missed" if found.low > 1 + goal else "unclear"
+
+
+def agreement(found: Estimate, within: float) -> str:
+    """`met` if the ratio's interval lies that close to 1 on both sides, `missed` if all of it is
+    farther away, else `unclear`."""
+    if found.upper is None or found.low is None:
+        return "unclear"
+    if 1 - within <= found.low and found.upper <= 1 + within:
+        return "met"
+    return "missed" if found.low > 1 + within or found.upper < 1 - within else "unclear"

@@ -19,6 +19,8 @@ from stepscope.probe.patches import _ABSENT, ImportWatch
 from stepscope.record.probe_options import ProbeOptions
 
 _PROBE = str(Path("stepscope", "probe"))
+_NEVER = 1 << 60  # the step of a recording that only `record` asks for
+_TRACES = ("window.pt.trace.json", "stacks.pt.trace.json")
 _HOOKS = (optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks)
 _PATCHED = (
     torch,
@@ -48,11 +50,15 @@ class Switch:
         self._owners = {*_PATCHED, *(type(module) for module in model.modules())}
         launched_ns = monotonic_ns()
         self._watch = ImportWatch(launched_ns)
+        self._folder = folder
         self.observer = Observer(
-            ProbeOptions(str(folder), launched_ns, window=0, overhead=overhead)
+            ProbeOptions(str(folder), launched_ns, window_at=_NEVER, overhead=overhead)
         )
         self.observer.install(self._watch)
         self._watch.install()
+        window = self.observer.core.window
+        self._plans = list(window._plans)
+        window._plans.clear()
         self._held: list[tuple[Any, str, Any]] = []
         self._hooks: list[dict[int, Any]] = [{}, {}]
         self._is_on = True
@@ -75,6 +81,27 @@ class Switch:
             elif not state and self._is_on:
                 self._take_out()
             self._is_on = state
+
+    def record(self) -> None:
+        """Have the next steps recorded as a run's first ones are: kernels, then Python stacks."""
+        self.turn(on=True)
+        core = self.observer.core
+        core.window._plans.extend(self._plans)
+        core.window._at = core.steps + 1
+        core._recording = True
+        if core.clocks is not None:
+            core.clocks.occasion()
+
+    def has_recorded(self) -> bool:
+        """Whether that has come to its end. Raises where a trace of it is missing."""
+        if not self.observer.core.window.done:
+            return False
+        for name in _TRACES:
+            try:
+                (self._folder / name).unlink()
+            except FileNotFoundError:
+                raise RuntimeError(f"{name} was not recorded") from None
+        return True
 
     def end(self) -> None:
         """End observing for good."""

@@ -1,6 +1,7 @@
 """Blocks of steps, observed and bare in turn, inside one process.
 
 A round is one block each of `bare`, `observed` and `control` (bare once more), in random order.
+With `--recordings N` steps are recorded N times at even distances, between two rounds.
 Prints one JSON line: how long every block and its median step took, in the order they ran.
 """
 
@@ -20,6 +21,8 @@ from _switch import Switch
 from _training import settle, waiter
 
 KINDS = ("bare", "observed", "control")
+RECORDING = "recording"
+LEAST_ROUNDS = 2  # before, between and after recordings, however late it is
 WARMUP_S = 1.0
 Block = dict[str, Any]
 
@@ -45,6 +48,7 @@ class Blocks:
         steps: tuple[int, int],
         todo: list[tuple[str, ...]],
         seconds: float,
+        recordings: int,
     ) -> None:
         self._switch = switch
         self._wait = wait
@@ -53,6 +57,8 @@ class Blocks:
         began = time.monotonic()
         self._warm_until = began + min(WARMUP_S, seconds / 4)
         self._until = began + seconds
+        self._due = [began + seconds * n / (recordings + 1) for n in range(1, recordings + 1)]
+        self._recorded = self._since = 0  # recordings, and rounds since the last one
         self.rounds: list[list[Block]] = []
         self._kind = ""  # of the block under way; none while it warms up
         self._left = 0
@@ -64,6 +70,8 @@ class Blocks:
         """Whether that was the last."""
         if not self._kind:
             return time.monotonic() >= self._warm_until and self._next_block()
+        if self._kind == RECORDING:
+            return self._switch.has_recorded() and self._end_recording()
         self._seen += 1
         if self._seen < self._lead:
             return False
@@ -84,19 +92,33 @@ class Blocks:
             raise RuntimeError(f"a block of kind {self._kind} has {seen} observed steps")
         step_ns = median(b - a for a, b in pairwise(self._times))
         block = {"kind": self._kind, "block_ns": block_ns, "step_ns": step_ns}
+        block["recorded"] = self._recorded
         self.rounds[-1].append(block)
         return self._next_block()
 
+    def _end_recording(self) -> bool:
+        self._recorded += 1
+        self._since = 0
+        self._round_began = time.monotonic()
+        return self._next_block()
+
     def _next_block(self) -> bool:
-        """Whether there is none: the time is up, two rounds at least have been made."""
+        """Whether there is none: the time is up, and there are rounds after every recording."""
         now = time.monotonic()
         if not self.rounds or len(self.rounds[-1]) == len(KINDS):
             self._longest = max(self._longest, now - self._round_began)
             self._round_began = now
-            done = len(self.rounds)
-            if done == len(self._todo) or (done >= 2 and now + self._longest > self._until):
+            enough = self._since >= LEAST_ROUNDS
+            if enough and self._due and now >= self._due[0]:
+                del self._due[0]
+                self._kind = RECORDING
+                self._switch.record()
+                return False
+            late = enough and not self._due and now + self._longest > self._until
+            if late or len(self.rounds) == len(self._todo):
                 return True
             self.rounds.append([])
+            self._since += 1
         self._kind = self._todo[len(self.rounds) - 1][len(self.rounds[-1])]
         self._switch.turn(self._kind == "observed")
         self._before, self._seen = self._switch.steps, 0
@@ -114,6 +136,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, help="instead of a calibration")
     parser.add_argument("--cores", type=int, nargs="*", default=[], help="cores to run on")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--recordings", type=int, default=0, help="between rounds [0]")
     parser.add_argument("--overhead", type=float, default=0.01, help="the observer's budget")
     options = parser.parse_args()
 
@@ -127,7 +150,8 @@ def main() -> None:
         switch = Switch(program.model, Path(folder), options.overhead)
         todo = orders(options.rounds, options.seed)
         lengths = options.lead, options.steps
-        blocks = Blocks(switch, waiter(options.device), lengths, todo, options.seconds)
+        wait = waiter(options.device)
+        blocks = Blocks(switch, wait, lengths, todo, options.seconds, options.recordings)
         program.run(blocks.step_ended)
         switch.end()
     report: dict[str, Any] = {"size": program.size, "rounds": blocks.rounds}

@@ -16,7 +16,7 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 @pytest.fixture(scope="module")
 def loaded() -> Iterator[dict[str, ModuleType]]:
     """The benchmark's pure modules, loaded by path and forgotten again."""
-    names = ("_overhead_stats", "_overhead_table")
+    names = ("_overhead_stats", "_overhead_table", "_overhead_children", "_overhead_measure")
     modules = {}
     for name in names:
         spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
@@ -37,6 +37,11 @@ def stats(loaded: dict[str, ModuleType]) -> Any:
 @pytest.fixture
 def tables(loaded: dict[str, ModuleType]) -> Any:
     return loaded["_overhead_table"]
+
+
+@pytest.fixture
+def measure(loaded: dict[str, ModuleType]) -> Any:
+    return loaded["_overhead_measure"]
 
 
 def noisy_pairs(ratio: float, count: int, seed: int = 1) -> list[tuple[float, float]]:
@@ -182,14 +187,65 @@ def test_a_control_is_not_judged(tables: Any) -> None:
     assert control.endswith("|  |")
 
 
-def test_the_reported_step_is_judged_by_its_distance_on_either_side(tables: Any) -> None:
-    said = document()
-    for ratio, word in ((0.985, "missed"), (0.995, "met"), (1.009, "met"), (1.02, "missed")):
-        told = {"pairs": 1, "ratio": ratio, "low": None, "upper": None}
-        told |= {"of_sums": ratio, "of_sums_upper": None}
-        said["results"][0]["processes"]["estimates"]["observed_told"] = told
-        line = next(row for row in tables.table(said).splitlines() if "as reported / bare" in row)
-        assert line.endswith(f"± 1%: {word} |")
+@pytest.mark.parametrize(
+    ("low", "upper", "said"),
+    [
+        (0.992, 1.009, "met"),
+        (0.98, 1.005, "unclear"),
+        (0.97, 0.98, "missed"),
+        (1.011, 1.02, "missed"),
+        (None, None, "unclear"),
+    ],
+)
+def test_the_reported_step_is_judged_by_its_distance_on_either_side(
+    tables: Any, low: float | None, upper: float | None, said: str
+) -> None:
+    found = document()
+    told = {"pairs": 5, "ratio": 1.0, "low": low, "upper": upper}
+    told |= {"of_sums": 1.0, "of_sums_upper": None}
+    found["results"][0]["processes"]["estimates"]["observed_told"] = told
+    rows = tables.table(found).splitlines()
+    assert next(row for row in rows if "as reported, no window" in row).endswith(f"± 1%: {said} |")
+
+
+def test_the_summary_has_a_column_for_each_program(tables: Any) -> None:
+    found = document()
+    found["results"].append({"program": "trainer", "missing": "transformers is not installed"})
+    lines = tables.summary(found).splitlines()
+    assert "| | cnn, 7.1 ms |" in lines
+    assert "| blocks: observed / bare | +0.40% (≤ +0.82%) met |" in lines
+    assert "| blocks: bare / bare | +0.40% (≤ +0.82%) |" in lines
+    assert "trainer: left out: transformers is not installed." in lines
+
+
+def test_a_summary_takes_the_place_of_its_machines_earlier_one(tables: Any) -> None:
+    docs = "a\n<!-- cpu: begin -->\nold\n<!-- cpu: end -->\nb\n"
+    docs += "<!-- cuda: begin -->\nkept\n<!-- cuda: end -->\n"
+    written = tables.with_summary(docs, document())
+    assert written.startswith("a\n<!-- cpu: begin -->\nSome CPU; ")
+    assert "old" not in written
+    assert written.endswith(
+        "<!-- cpu: end -->\nb\n<!-- cuda: begin -->\nkept\n<!-- cuda: end -->\n"
+    )
+
+
+def block(kind: str, recorded: int, ns: int) -> dict[str, Any]:
+    return {"kind": kind, "recorded": recorded, "block_ns": ns, "step_ns": ns}
+
+
+def a_round(recorded: int, bare: int, observed: int) -> list[dict[str, Any]]:
+    kinds = {"bare": bare, "observed": observed, "control": bare}
+    return [block(kind, recorded, ns) for kind, ns in kinds.items()]
+
+
+def test_what_stays_of_recordings_is_told_apart_from_what_observing_costs(measure: Any) -> None:
+    before = [a_round(0, 100, 101) for _ in range(6)]
+    after = [a_round(1, 120, 126) for _ in range(6)]
+    found = measure.recording_estimates([[*before, *after]])
+    assert found["bare_after_1"]["ratio"] == pytest.approx(1.2)
+    assert found["observed_after_1"]["ratio"] == pytest.approx(1.05)
+    assert found["drift"]["ratio"] == 1.0
+    assert "bare_after_2" not in found
 
 
 def test_a_program_that_cannot_run_here_is_named(tables: Any) -> None:

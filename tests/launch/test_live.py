@@ -7,7 +7,7 @@ import pytest
 
 from stepscope.launch import live_line as live_module
 from stepscope.launch.live_line import LiveLine
-from stepscope.record.facts import CompileFact, EnvironFact, ProcessFact
+from stepscope.record.facts import CompileFact, EnvironFact, ProcessFact, TorchBegunFact
 from stepscope.record.row_log import FLAG_PROFILED, ROW_COLUMNS, RowKind
 from stepscope.store.json_lines import FactLog
 from stepscope.store.table import HEADER_BYTES, Table
@@ -122,7 +122,8 @@ def test_follows_a_table_as_it_grows(line, child):
     [
         ([], "starting"),
         ([ENVIRON], "starting"),
-        ([PROCESS], "torch imported, no step yet"),
+        ([TorchBegunFact()], "importing torch"),
+        ([TorchBegunFact(), PROCESS], "torch imported, no step yet"),
         ([PROCESS, COMPILE], "compiling or setting up"),
     ],
 )

@@ -49,6 +49,21 @@ def test_calls_back_once_the_module_is_whole(watch, write):
     assert module.value == 1
 
 
+def test_tells_when_a_module_that_is_waited_for_begins_to_be_imported(watch, write):
+    write("sc_other")
+    write("sc_begun", "import sys\nseen_early = list(sys.sc_seen)\n")
+    sys.sc_seen = []
+    try:
+        watch.when_imported("sc_begun", lambda _: sys.sc_seen.append("whole"))
+        watch.before_import = sys.sc_seen.append
+        watch.install()
+        importlib.import_module("sc_other")
+        assert importlib.import_module("sc_begun").seen_early == ["sc_begun"]
+        assert sys.sc_seen == ["sc_begun", "whole"]
+    finally:
+        del sys.sc_seen
+
+
 def test_calls_back_at_once_for_what_is_imported_already(watch, write):
     write("sc_there")
     module = importlib.import_module("sc_there")

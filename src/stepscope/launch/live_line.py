@@ -14,7 +14,7 @@ from types import FrameType
 from typing import IO, Any, Final, NamedTuple
 
 from stepscope.probe.step_rule import StepRule
-from stepscope.record.facts import CompileFact, ProcessFact
+from stepscope.record.facts import CompileFact, ProcessFact, TorchBegunFact
 from stepscope.record.row_log import FLAG_PROFILED, ROW_COLUMNS, RowKind
 from stepscope.store.table import HEADER_BYTES
 
@@ -30,6 +30,7 @@ _INSTEAD: Final = (
 _BEFORE: Final = {  # before the first step, by the latest of these facts
     CompileFact.fact: "compiling or setting up",
     ProcessFact.fact: "torch imported, no step yet",
+    TorchBegunFact.fact: "importing torch",
 }
 
 

@@ -9,6 +9,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic_ns
 from typing import Any
@@ -74,6 +75,7 @@ def boot(text: str, prepare: Callable[[Any], None] | None = None) -> None:
 
             Seeding(options.seed).install(watch)
         watch.when_imported("torch", lambda _: _begin(options, watch, prepare, environ))
+        watch.before_import = lambda name: _note_torch(name, options.folder)
         watch.install()
     except Exception as problem:
         _give_up(problem)
@@ -89,6 +91,19 @@ def _guard(guard: WriteGuard, folder: str, watch: ImportWatch) -> None:
         text = f"could not set up the write guard; not running the program: {problem!r}"
         print(f"stepscope: {text}", file=sys.stderr, flush=True)
         os._exit(1)
+
+
+def _note_torch(name: str, folder: str) -> None:
+    """Have the live line say what takes seconds. Others wait for modules too: of torch only."""
+    if name != "torch":
+        return
+    from stepscope.record.facts import TorchBegunFact
+    from stepscope.store.json_lines import FactLog
+
+    with suppress(OSError):  # the run folder cannot be written: `_begin` reports it
+        log = FactLog(Path(folder) / "facts.jsonl")
+        log.write(TorchBegunFact())
+        log.close()
 
 
 def _begin(

@@ -88,6 +88,8 @@ class ImportWatch:
         self.noted: list[tuple[str, int, int]] = []  # name, begun, elapsed
         self.note: Callable[[str, int, int], Any] = lambda *slow: self.noted.append(slow)
         self._callbacks: dict[str, list[Callable[[ModuleType], Any]]] = {}
+        self.before_import: Callable[[str], Any] = lambda name: None
+        """Called as the import of a module begins that is waited for."""
         self._looking: set[str] = set()
         self._depth = 0  # of modules of libraries
         self._noted_ns = 0
@@ -146,6 +148,8 @@ class ImportWatch:
 
         def exec_module(module: ModuleType) -> None:
             del loader.exec_module
+            if name in self._callbacks:
+                self.before_import(name)
             begun, noted = monotonic_ns(), self._noted_ns
             self._depth += not own
             try:

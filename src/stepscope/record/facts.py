@@ -85,6 +85,12 @@ class ProcessFact(Fact):
     python: str
 
 
+class TorchBegunFact(Fact):
+    """The program has begun to import torch."""
+
+    fact = "torch_begun"
+
+
 class EnvironFact(Fact):
     """Environment variables the program changed before it imported torch."""
 
