@@ -376,12 +376,12 @@ def _known(row: Any, commit: str, tune: bool) -> bool:
 def _source_commit() -> str:
     """The newest commit that changed the package, with `+` if its files differ from it; where
     there is no repository, a digest of the files."""
+    if not (SOURCE.parent / ".git").exists():
+        files = sorted(SOURCE.rglob("*.py"))
+        return hashlib.sha1(b"".join(one.read_bytes() for one in files)).hexdigest()[:8]
     git = ["git", "-C", str(SOURCE)]
     newest = [*git, "log", "-1", "--format=%h", "--", "."]
     found = subprocess.run(newest, capture_output=True, text=True, check=False).stdout.strip()
-    if not found:
-        files = sorted(SOURCE.rglob("*.py"))
-        return hashlib.sha1(b"".join(one.read_bytes() for one in files)).hexdigest()[:8]
     changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "."], check=False).returncode
     return found + ("+" if changed else "")
 

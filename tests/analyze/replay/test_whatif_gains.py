@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from cases import Document, case, dataset, kernel, show, trace
+from cases import Document, case, dataset, kernel, show, site, trace
 from documents import made
 from msgspec import structs
 from recordings import recorded
@@ -13,7 +13,7 @@ from whatif_tasks import host, make
 
 from stepscope.analyze.replay.known import device_limits, factors_by_operator, time_at_bound
 from stepscope.analyze.replay.simulator import replay_tasks
-from stepscope.analyze.replay.tasks import LoaderQueue
+from stepscope.analyze.replay.tasks import LoaderQueue, StretchKind
 from stepscope.analyze.timeline.document import trace_analysis
 from stepscope.analyze.timeline.roofline.rates import OperatorRate
 from stepscope.diagnose.case import Case, case_of_trace
@@ -149,6 +149,20 @@ def test_no_ceiling_keeps_a_fused_optimizer_slower_than_the_present_ones_rate(
     optimizers = [{"id": 0, "name": "AdamW", "fused": None}]
     run = show("cpu", config={"optimizers": optimizers}, phases_ms={"optimizer": 10.0})
     assert optimizer_share(case("cpu", show=run), "fused_optimizer") == pytest.approx(7 / 20)
+
+
+@pytest.mark.parametrize(("calls_ms", "left"), [(6.8, 0.6), (3.4, 0.8), (60.0, 0.6)])
+def test_on_a_processor_only_calls_of_models_are_compiled(calls_ms, left):
+    """A step has 6.8 ms of forward and 11 of backward; models are called for `calls_ms`."""
+    ran = (("forward", calls_ms), ("backward", 11.0))
+    sites = [site(what, 50, 100 * ms, count=100) for what, ms in ran]
+    run = show("cpu", sites=sites)
+    changes = fix_named("compile").predict("default", case("cpu", show=run))
+    assert changes is not None
+    tasks = make(host(10_000, "forward", StretchKind.PYTHON), host(1000, "other"))
+    for change in changes:
+        tasks = change(tasks)
+    assert (replay_tasks(tasks).step_ms - 1.0) / 10.0 == pytest.approx(left)
 
 
 def test_fusing_few_parameters_on_a_processor_gains_little():

@@ -302,10 +302,25 @@ def _predict_on_cpu(known: KnownProgram) -> Changes:
     names = [o.name for o in replay.host_operator_rows(known) if replay.is_pointwise(o.name)]
     pattern = replay.exact_names_pattern(names)
     chains = [select(operator=pattern, phase=p) for p in _MODEL_PHASES] if names else []
+    inside = _share_in_models(known)
     return [
-        *(changes.scale_host(one, _CPU_CALLS) for one in between),
-        *(changes.scale_host(one, _CPU_CHAIN) for one in chains),
+        *(changes.scale_host(one, 1 - inside * (1 - _CPU_CALLS)) for one in between),
+        *(changes.scale_host(one, 1 - inside * (1 - _CPU_CHAIN)) for one in chains),
     ]
+
+
+def _share_in_models(known: KnownProgram) -> float:
+    """Of forward, what root models' own calls take: a loss or a distribution after them stays as it
+    is. By the lines that call them, timed in the same steps as those that call backward."""
+    phases = known.show.phases_ms if known.show else {}
+    ran = {"forward": 0.0, "backward": 0.0}
+    for site in known.show.sites if known.show else ():
+        if site.what in ran:
+            ran[site.what] += site.total_ms
+    if not (ran["backward"] and phases.get("backward") and phases.get("forward")):
+        return 1.0
+    calls_ms = phases["backward"] * ran["forward"] / ran["backward"]
+    return min(1.0, calls_ms / phases["forward"])
 
 
 FIX = Compile()
