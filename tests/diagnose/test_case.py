@@ -45,15 +45,6 @@ def test_the_models_error_counts_for_what_changes_only():
     assert speedup_range(0.5)[0] < 0.5 < speedup_range(0.5)[1] < 1
 
 
-def test_steps_that_vary_widen_the_range():
-    steps = {"mean_ms": 20.0, "measured_steps": 100}
-    ranges = (
-        case(20.0, show={"steps": steps | {"std_ms": std}}).reach(15.0) for std in (0.3, 40.0)
-    )
-    quiet, noisy = ranges
-    assert noisy.low < quiet.low < quiet.high < noisy.high
-
-
 def test_what_gains_nothing_is_not_predicted():
     assert case(model=Parts(a=0.0, b=40.0)).predict("a", reason="") is None
     assert case().predict("a", reason="no window") is None

@@ -18,7 +18,7 @@ from stepscope.record.kinds import IdleCause
 from stepscope.record.timeline import Timeline
 
 _DEFAULT_DOUBT = 0.15  # of a gain: the default error of predictions
-_RUN_TO_RUN = 0.02  # two runs of the same program differ by that at least
+_RUN_TO_RUN = 0.02  # two runs of the same program differ by that
 _TIMELINES = {
     "data": TimelineHint(IdleCause.LOADER, ("enumerate(DataLoader)",)),
     "sync": TimelineHint(
@@ -129,15 +129,6 @@ class Case:
         return any(one.state is FixState.APPLIED for one in same)
 
     @property
-    def noise(self) -> float:
-        """How far the mean step of another such run may be off, as a share."""
-        steps = self.show.steps if self.show else None
-        if steps is None or not (steps.mean_ms and steps.std_ms and steps.measured_steps):
-            return _RUN_TO_RUN
-        of_the_mean = steps.std_ms / steps.mean_ms / math.sqrt(steps.measured_steps)
-        return math.hypot(_RUN_TO_RUN, of_the_mean)
-
-    @property
     def applied_fixes(self) -> tuple[str, ...]:
         """Names of the fixes the run was made with."""
         made = self.show.fixes if self.show else ()
@@ -191,7 +182,7 @@ class Case:
         if step_ms <= 0 or step_ms >= self.step_ms:
             return None
         speedup = self.step_ms / step_ms
-        low, high = speedup_range(speedup, doubt, error, self.noise)
+        low, high = speedup_range(speedup, doubt, error)
         return Predicted(step_ms, speedup, max(1.0, low), high, reason)
 
 
@@ -236,15 +227,15 @@ def rule(
 
 
 def speedup_range(
-    speedup: float, doubt: float = _DEFAULT_DOUBT, error: float = 0.0, noise: float = _RUN_TO_RUN
+    speedup: float, doubt: float = _DEFAULT_DOUBT, error: float = 0.0
 ) -> tuple[float, float]:
     """The range of a speedup, symmetric as a ratio.
 
     `doubt` of the gain may be wrong. `error`, a share, is the uncertainty between the model's
-    parts: it applies to the part that changes. `noise` is that between two runs.
+    parts: it applies to the part that changes.
     """
     changed = 1 - min(speedup, 1 / speedup)
-    reach = math.exp(doubt * abs(math.log(speedup)) + error * changed + noise)
+    reach = math.exp(doubt * abs(math.log(speedup)) + error * changed + _RUN_TO_RUN)
     return speedup / reach, speedup * reach
 
 

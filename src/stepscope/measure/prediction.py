@@ -61,9 +61,7 @@ def window_predictor(run: RunSummary, folder: Path) -> Predictor:
             before, after = (_replayed(case, fixes, memory) for fixes in (base, other))
             if before and after:
                 error = case.model.error if case.model is not None else 0.0
-                return Prediction(
-                    before / after, *speedup_range(before / after, error=error, noise=case.noise)
-                )
+                return Prediction(before / after, *speedup_range(before / after, error=error))
         known = [told[one] for one in new if one in told]
         return known[0] if len(known) == len(new) == 1 and not gone else None
 
