@@ -503,3 +503,17 @@ sys.settrace(trace)
 train()
 sys.settrace(None)
 print(lines)
+
+# %% patched_grad_mode
+calls = []
+theirs = torch.is_grad_enabled
+torch.is_grad_enabled = lambda: calls.append(1) or theirs()
+train()
+print(len(calls))
+
+# %% optimizer_hooks_cleared steps=any
+train(3)
+hooks = sys.modules["torch.optim.optimizer"]
+hooks._global_optimizer_pre_hooks.clear()
+hooks._global_optimizer_post_hooks.clear()
+train(9)

@@ -15,6 +15,7 @@ from typing import Any
 from weakref import ref
 
 import torch
+from torch import is_grad_enabled  # before the program may put its own there
 from torch.compiler import is_compiling
 
 from stepscope.probe.core import Core, drop_caller_frame
@@ -367,7 +368,7 @@ def timed_call(call: Callable[..., Any], args: Any, kwargs: Any, root: bool) -> 
     begun = monotonic_ns()
     append(FORWARD)
     append(begun)
-    grad = torch.is_grad_enabled()
+    grad = is_grad_enabled()
     if roots.searching:
         roots.unwatch()
     if core.device.timing:
