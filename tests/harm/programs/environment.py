@@ -214,13 +214,13 @@ train(5)
 print([os.open(os.devnull, os.O_RDWR) for _ in range(2)])
 train(7)
 
-# %% privileges_dropped steps=any problems=recording_stopped
+# %% privileges_dropped steps=any problems=recording_stopped unfixed
 if os.getuid() == 0:
     os.setgid(65534)
     os.setuid(65534)
 train(20)
 
-# %% writing_forbidden_by_an_audit_hook steps=5 problems=recording_stopped
+# %% writing_forbidden_by_an_audit_hook steps=23 problems=trace_lost
 def hook(event, args):
     if forbidden and event == "open" and args[2] & (os.O_WRONLY | os.O_RDWR):
         raise PermissionError(event)
