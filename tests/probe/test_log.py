@@ -343,6 +343,17 @@ def test_failing_twice_is_told_once(recorder):
     assert [str(problem) for problem in recorder.problems] == ["first"]
 
 
+class OutOfTimeError(Exception):
+    """One of the program's own."""
+
+
+def test_what_the_program_threw_reaches_it_again(recorder):
+    with pytest.raises(OutOfTimeError):
+        recorder.log.fail(OutOfTimeError())
+    assert not recorder.problems
+    assert not recorder.log.off
+
+
 def test_switched_off_inside_a_phase_the_phase_can_still_be_left(recorder):
     recorder.log.enter(FORWARD)
     recorder.log.fail(ValueError("fault"))

@@ -1,12 +1,14 @@
 """Which of the user's lines did something, how often, for how long."""
 
+import functools
 import json
+import signal
 from pathlib import Path
 
 import pytest
 
 from stepscope.probe import sites as sites_module
-from stepscope.probe.sites import Sites, is_user_code
+from stepscope.probe.sites import Sites, is_thrown_by_program, is_user_code
 from stepscope.record.facts import SiteFact
 from stepscope.store.json_lines import FactLog, read_facts
 from stepscope.store.table import read_table
@@ -172,3 +174,56 @@ def test_code_of_libraries_and_of_the_observer(name):
 def test_the_bundled_programs_count_as_the_users():
     bundled = sites_module.__file__.replace("/probe/sites.py", "/workloads/slow.py")
     assert is_user_code(code_of(bundled))
+
+
+class OutOfTimeError(Exception):
+    pass
+
+
+class Handler:
+    def __call__(self, *_):
+        raise TimeoutError
+
+    def method(self, *_):
+        raise TimeoutError
+
+
+def out_of_time(*_):
+    raise TimeoutError
+
+
+def broken(problem):
+    raise problem
+
+
+def caught(call):
+    try:
+        call()
+    except Exception as problem:
+        return problem
+    return None
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [out_of_time, Handler(), Handler().method, functools.partial(out_of_time, 1)],
+    ids=["function", "object", "method", "partial"],
+)
+def test_what_a_signal_handler_raises_is_thrown_by_the_program(handler):
+    before = signal.signal(signal.SIGUSR2, handler)
+    try:
+        problem = caught(functools.partial(signal.raise_signal, signal.SIGUSR2))
+        assert is_thrown_by_program(problem)
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert not is_thrown_by_program(problem)
+
+
+def test_what_another_thread_raises_here_is_thrown_by_the_program():
+    """As `PyThreadState_SetAsyncExc` does it: nothing of the program's has run."""
+    assert is_thrown_by_program(OutOfTimeError())
+    assert not is_thrown_by_program(KeyError())
+
+
+def test_what_the_programs_own_methods_raise_at_our_calls_is_not():
+    assert not is_thrown_by_program(caught(functools.partial(broken, OutOfTimeError())))

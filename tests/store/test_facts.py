@@ -1,5 +1,7 @@
 """Facts are lines: whole, in order, typed, and readable whatever happened to the last one."""
 
+import os
+
 import pytest
 
 from stepscope.record.errors import BrokenRun
@@ -28,6 +30,21 @@ def site(number, file="a.py", **more):
     return SiteFact(
         id=number, **{"kind": SiteKind.FORWARD, "line": 1, "function": "f", "file": file, **more}
     )
+
+
+def test_facts_never_reach_a_file_of_the_program(path, tmp_path):
+    """One that has the number of our descriptor, which the program has closed."""
+    facts = FactLog(path)
+    facts.write(site(0))
+    number = facts._file.number()
+    os.close(number)
+    with open(tmp_path / "own", "w") as own:
+        assert own.fileno() == number
+        facts.write(site(1))
+        facts.close()
+        own.write("own")
+    assert (tmp_path / "own").read_text() == "own"
+    assert [fact.id for fact in read_facts(path).all(SiteFact)] == [0, 1]
 
 
 def test_facts_come_back_by_kind_in_order(path):

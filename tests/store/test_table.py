@@ -162,3 +162,27 @@ def test_a_file_that_is_no_table_is_empty_or_a_broken_run(path, junk):
     except BrokenRun:
         rows = 0
     assert rows == 0
+
+
+def descriptors_of(path):
+    """Ours, and that of the mapping."""
+    links = {int(n): f"/proc/self/fd/{n}" for n in os.listdir("/proc/self/fd")}
+    return [n for n, link in links.items() if os.path.realpath(link) == str(path)]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="no /proc")
+def test_descriptors_the_program_closed_are_not_used_for_its_files(table, path, tmp_path):
+    fill(table, 5)
+    ours = descriptors_of(path)
+    for number in ours:
+        os.close(number)
+    own = [open(tmp_path / f"own{n}", "w") for n in range(2)]  # noqa: SIM115
+    assert sorted(file.fileno() for file in own) == sorted(ours)
+    table.grow()
+    fill(table, 12, first=5)
+    table.close(12)
+    for file in own:
+        file.write("own")
+        file.close()
+    assert [(tmp_path / f"own{n}").read_text() for n in range(2)] == ["own", "own"]
+    assert read_table(path)["end_ns"].tolist() == list(range(1, 13))

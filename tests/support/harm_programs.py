@@ -24,7 +24,7 @@ from stepscope.record.fix_words import outcome_json
 FOLDER = Path(__file__).parent.parent / "harm" / "programs"
 _SOURCE = FOLDER.parent.parent.parent / "src"
 _USUAL = "--window-at,4,--window,2"
-_OF_WINDOWS = frozenset(("no_window", "no_stacks"))
+_OF_WINDOWS = frozenset(("no_window", "no_stacks", "trace_lost"))
 _NOT_OF_TRIALS = frozenset(("profiled_itself",))  # with fixes every step is compared
 _QUIET = ("run", "--quiet", "--out", "run")
 

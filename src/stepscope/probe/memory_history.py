@@ -14,7 +14,7 @@ from typing import Any
 from stepscope.record.errors import MissingExtra, UsageError
 from stepscope.record.facts import ProblemFact
 from stepscope.record.problems import ProblemKind
-from stepscope.store.json_file import write_json
+from stepscope.store.json_file import HeldFile, write_json
 from stepscope.store.memory_lines import (
     CPU_MARKS,
     CPU_RAW,
@@ -40,7 +40,7 @@ class MemoryHistory:
         self._folder = Path()
         self._cuda = False
         self._tracker: Any = None
-        self._marks_fd = -1
+        self._marks_file: HeldFile | None = None
         self._marks = 0
         self._first_ns: int | None = None
         self._last_ns: int | None = None
@@ -117,8 +117,7 @@ class MemoryHistory:
             raise MissingExtra("memray", "memory", "--memory") from None
         raw = memray.FileDestination(self._folder / CPU_RAW, compress_on_exit=False)
         tracker = memray.Tracker(destination=raw, native_traces=False, follow_fork=False)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
-        self._marks_fd = os.open(self._folder / CPU_MARKS, flags, 0o644)
+        self._marks_file = HeldFile(self._folder / CPU_MARKS, os.O_WRONLY | os.O_CREAT)
         # memray loses one outer frame for every frame that returns between entering it and the
         # program, unless it is entered from a thread other than the one that goes on.
         helper = threading.Thread(target=tracker.__enter__)
@@ -128,13 +127,15 @@ class MemoryHistory:
 
     def _note_marks(self, stopped: bool) -> None:
         first, last = (self._first_ns or 0) // 10**6, (self._last_ns or 0) // 10**6
-        os.pwrite(self._marks_fd, b"%d %d %d\n" % (first, last, stopped), 0)
+        if self._marks_file is not None:
+            os.pwrite(self._marks_file.number(), b"%d %d %d\n" % (first, last, stopped), 0)
 
     def _stop_cpu(self) -> None:
         tracker, self._tracker = self._tracker, None
         if tracker is not None:
             tracker.__exit__(None, None, None)
-            os.close(self._marks_fd)
+        if self._marks_file is not None:
+            self._marks_file.close()
 
 
 def _reduce_cuda(torch: Any, first_ns: int | None, last_ns: int | None) -> MemoryLines:

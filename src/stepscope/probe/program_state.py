@@ -10,13 +10,13 @@ from typing import Any
 from weakref import ref
 
 import torch
-from torch.nn import Module  # its own functions are asked: the program's may count their calls
 from torch.nn.modules.conv import _ConvNd
 from torch.utils._pytree import tree_leaves
 
 from stepscope.probe.core import Core
 from stepscope.probe.row_log import OBSERVER
 from stepscope.probe.step_rule import NEVER
+from stepscope.probe.unseen import modules_of, parameters_of
 from stepscope.record.facts import (
     ConfigFact,
     Distributed,
@@ -174,10 +174,10 @@ def describe_model(module: Any) -> ModelConfig:
     """A model's parameters, dtypes, devices, memory format and wrappers."""
     dtypes: dict[str, int] = {}
     devices: set[str] = set()
-    parts = list(Module.modules(module))
+    parts = list(modules_of(module))
     total = trainable = 0
     channels_last = convolutions = 0
-    for parameter in Module.parameters(module):
+    for parameter in parameters_of(module):
         count = parameter.numel()
         total += count
         trainable += count if parameter.requires_grad else 0
@@ -213,13 +213,19 @@ def state_bytes(optimizers: Iterable[Any], modules: Iterable[Any]) -> dict[str, 
     sharded parameters the local shard counts; lazy and meta ones own no memory yet. Reads metadata
     only: no synchronisation, about 1 µs a tensor."""
     optimizers, modules = list(optimizers), list(modules)
-    parameters = [p for module in modules for p in Module.parameters(module)]
+    parameters = [p for module in modules for p in parameters_of(module)]
     parameters += [p for o in optimizers for group in o.param_groups for p in group["params"]]
     kinds = (
         parameters,
         [p.grad for p in parameters if p.is_leaf and p.grad is not None],
         [t for o in optimizers for t in _tensors(dict(o.state), depth=4)],
-        [b for module in modules for b in Module.buffers(module)],
+        [
+            b
+            for module in modules
+            for part in modules_of(module)
+            for b in part._buffers.values()
+            if b is not None
+        ],
     )
     seen: set[tuple[str, int]] = set()
     totals: dict[str, dict[str, int]] = {}

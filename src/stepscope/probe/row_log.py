@@ -14,6 +14,7 @@ from threading import get_ident
 from time import monotonic_ns
 from typing import Any, NamedTuple
 
+from stepscope.probe.sites import is_thrown_by_program
 from stepscope.record.row_log import (
     CLOCKED_COLUMNS,
     FLAG_OCCASION,
@@ -358,7 +359,10 @@ class RowLog:
         self._cells[at : at + len(phases_ns)] = array("d", phases_ns)
 
     def fail(self, problem: BaseException) -> None:
-        """Switch off; the program goes on unobserved."""
+        """Switch off; the program goes on unobserved. What the program itself threw is none of our
+        faults: it is raised again."""
+        if is_thrown_by_program(problem):
+            raise problem
         if not self.off:
             self.off = True
             self.unclocked = False

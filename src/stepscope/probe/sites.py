@@ -1,9 +1,11 @@
 """Source lines: which line of the user's code makes something happen, how often, for how long."""
 
+import signal
 import sys
 import sysconfig
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import Any
 
 from stepscope.record.facts import SiteFact, SiteKind
 from stepscope.record.kinds import HostWait
@@ -14,6 +16,7 @@ from stepscope.store.table import Table
 _OURS = str(Path(__file__).parent.parent)
 _INSTALLED = {sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")}
 _LIBRARIES = (*_INSTALLED, "<frozen", "<string>", "<__array_function__", _OURS)
+_USED = frozenset(("stepscope", "torch", "numpy", "msgspec"))  # they raise in calls of ours
 _ALWAYS_SEEN = (SiteKind.EPOCH_START, SiteKind.SAVE)
 _WIDTH, _SAMPLED = len(SITE_COLUMNS), len(FIRST_SITE_COLUMNS)
 _BUNDLED = str(Path(_OURS) / "workloads")
@@ -29,6 +32,29 @@ def is_user_file(name: str) -> bool:
     if name.startswith(_BUNDLED):
         return True
     return not name.startswith(_LIBRARIES) and "-packages" not in name
+
+
+def is_thrown_by_program(problem: BaseException) -> bool:
+    """Whether an exception that came up in our code is the program's: a signal handler of its own
+    raised it, or another thread did, and it is of a kind that only the program or its libraries
+    raise."""
+    codes, trace = set(), problem.__traceback__
+    while trace is not None:
+        codes.add(trace.tb_frame.f_code)
+        trace = trace.tb_next
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    if any(_code_of(handler) in codes for handler in handlers if callable(handler)):
+        return True
+    package = type(problem).__module__.partition(".")[0]
+    ours = package in _USED or package in sys.stdlib_module_names
+    return not ours and not any(map(is_user_code, codes))
+
+
+def _code_of(function: Any) -> CodeType | None:
+    """What runs when it is called."""
+    function = getattr(function, "func", function)  # of a partial
+    method = vars(type(function)).get("__call__")  # of an object that can be called
+    return getattr(function, "__code__", getattr(method, "__code__", None))
 
 
 class WaitSite:

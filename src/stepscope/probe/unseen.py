@@ -1,4 +1,5 @@
-"""Reading tensors unseen by the program's modes, Tensor subclasses and profiler."""
+"""Reading tensors unseen by the program's modes, Tensor subclasses and profiler, and modules unseen
+by what their classes override."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -37,6 +38,29 @@ def unrecorded() -> Iterator[None]:
     finally:
         if profiled:
             _autograd._enable_record_function(True)
+
+
+def modules_of(module: Any) -> Iterator[Any]:
+    """A module and all inside it, each once. They need not be hashable, as torch's own search wants
+    them."""
+    seen, todo = {id(module)}, [module]
+    while todo:
+        one = todo.pop()
+        yield one
+        for inner in reversed([*one._modules.values()]):
+            if inner is not None and id(inner) not in seen:
+                seen.add(id(inner))
+                todo.append(inner)
+
+
+def parameters_of(module: Any) -> Iterator[Any]:
+    """The parameters of a module and of all inside it, each once."""
+    seen: set[int] = set()
+    for one in modules_of(module):
+        for parameter in one._parameters.values():
+            if parameter is not None and id(parameter) not in seen:
+                seen.add(id(parameter))
+                yield parameter
 
 
 def is_profiled() -> bool:

@@ -275,6 +275,7 @@ class Window:
             path = self._folder / f"{self._name}.pt.trace.json"
             partial = path.with_suffix(".part")  # the trace is written whole or not at all
             try:
+                partial.touch()  # where that fails, Kineto would complain on stderr
                 profiler.export_chrome_trace(str(partial))
                 partial.rename(path)
                 self._facts.write(WindowFact(name=self._name, first=self._started_at, last=step))

@@ -110,3 +110,40 @@ def write_whole(path: Path, data: bytes) -> None:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+class HeldFile:
+    """A file held open for writing in the program's process. A program may close every descriptor
+    there is, as daemons do: its number may then be one of the program's own files."""
+
+    def __init__(self, path: Path, flags: int) -> None:
+        self._path = path
+        self._flags = (flags | os.O_CLOEXEC) & ~(os.O_CREAT | os.O_EXCL)
+        self._open(flags | os.O_CLOEXEC)
+
+    def _open(self, flags: int) -> None:
+        self._number = os.open(self._path, flags, 0o644)
+        self._file: tuple[int, int] | None = self._file_at(self._number)
+
+    @staticmethod
+    def _file_at(number: int) -> tuple[int, int] | None:
+        try:
+            found = os.fstat(number)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def is_held(self) -> bool:
+        """Whether the descriptor still is this file's."""
+        return self._file is not None and self._file_at(self._number) == self._file
+
+    def number(self) -> int:
+        """The descriptor, a new one if the program has closed it. Raises OSError."""
+        if not self.is_held():
+            self._open(self._flags)
+        return self._number
+
+    def close(self) -> None:
+        if self.is_held():
+            os.close(self._number)
+        self._file = None

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from stepscope.record.errors import BrokenRun, UsageError
 from stepscope.record.facts import KINDS, Fact, Facts, ProofFact
 from stepscope.record.problems import ProblemKind
-from stepscope.store.json_file import check_numbers, parse_json, read_plain
+from stepscope.store.json_file import HeldFile, check_numbers, parse_json, read_plain
 
 T = TypeVar("T")
 _FREE_TEXT = ("problem", "wrote_outside", "compile_counters", "fix", "fix_checks")
@@ -26,8 +26,7 @@ class FactLog:
     file."""
 
     def __init__(self, path: Path) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self._fd: int | None = os.open(path, flags, 0o644)
+        self._file: HeldFile | None = HeldFile(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def write(self, fact: Fact | str, **data: Any) -> None:
         """Append a fact; what fixes report is given by name. Raises OSError on a full disk."""
@@ -37,15 +36,15 @@ class FactLog:
 
             told = masked_values(told, but=frozenset(("file",)))
         line = json.dumps({"fact": name, **told}, default=str).encode() + b"\n"
-        fd = self._fd
-        if fd is not None:
-            os.write(fd, line)
+        file = self._file
+        if file is not None:
+            os.write(file.number(), line)
 
     def close(self) -> None:
         """Later writes are dropped."""
-        fd, self._fd = self._fd, None
-        if fd is not None:
-            os.close(fd)
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
 
 def read_facts(path: Path) -> Facts:

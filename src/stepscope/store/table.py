@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepscope.record.errors import BrokenRun
 from stepscope.record.row_log import MAY_BE_UNKNOWN
-from stepscope.store.json_file import read_plain
+from stepscope.store.json_file import HeldFile, read_plain
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -25,6 +25,8 @@ LARGEST = 2 << 30
 _COLUMN = re.compile(r"\('(\w+)', '<f8'\)")
 _ROWS = re.compile(r"'shape': \((\d{1,18}),\)")
 _MAGIC = b"\x93NUMPY\x02\x00"
+_abandoned: "list[memoryview[float]]" = []
+"""Whose descriptors the program has closed: freed, they would close its own by that number."""
 
 
 class Table:
@@ -36,19 +38,25 @@ class Table:
         self.width = len(columns)
         self.rows = 0
         self._chunk_rows = chunk_rows
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        self._file = HeldFile(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         self.cells: memoryview[float] = self._map(chunk_rows)
 
     def _map(self, rows: int) -> "memoryview[float]":
         size = HEADER_BYTES + rows * self.width * 8
+        number = self._number()
         if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(self._fd, 0, size)
+            os.posix_fallocate(number, 0, size)
         else:
-            have = os.fstat(self._fd).st_size
-            os.pwrite(self._fd, bytes(size - have), have)
-        os.pwrite(self._fd, _header(self.columns, rows), 0)
+            have = os.fstat(number).st_size
+            os.pwrite(number, bytes(size - have), have)
+        os.pwrite(number, _header(self.columns, rows), 0)
         self.rows = rows
-        return memoryview(mmap.mmap(self._fd, size))[HEADER_BYTES:].cast("d")
+        return memoryview(mmap.mmap(number, size))[HEADER_BYTES:].cast("d")
+
+    def _number(self) -> int:
+        if not self._file.is_held():
+            _abandoned.append(self.cells)
+        return self._file.number()
 
     def grow(self) -> "memoryview[float]":
         """Make room for another chunk of rows; returns the new `cells`. Raises OSError on a full
@@ -58,10 +66,11 @@ class Table:
 
     def close(self, rows: int) -> None:
         """Truncate the file to the rows written."""
+        number = self._number()
         self.cells = memoryview(b"").cast("d")
-        os.pwrite(self._fd, _header(self.columns, rows), 0)
-        os.ftruncate(self._fd, HEADER_BYTES + rows * self.width * 8)
-        os.close(self._fd)
+        os.pwrite(number, _header(self.columns, rows), 0)
+        os.ftruncate(number, HEADER_BYTES + rows * self.width * 8)
+        self._file.close()
 
 
 def _header(columns: tuple[str, ...], rows: int) -> bytes:

@@ -331,3 +331,19 @@ train()
 train()
 sys.stdout.close()
 sys.stdout = open(os.devnull, "w")
+
+# %% atexit_leaves exit=11 steps=15
+@atexit.register
+def leave():
+    train(3)
+    os._exit(11)
+
+train()
+
+# %% all_signals_blocked
+import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+train()
+os.kill(os.getpid(), signal.SIGTERM)
+print(sorted(signal.sigpending()))
+signal.sigwait([signal.SIGTERM])

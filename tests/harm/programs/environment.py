@@ -197,3 +197,49 @@ for _ in range(4):
 profiler.disable()
 print(sorted(name for _, _, name in pstats.Stats(profiler).stats))
 train(4)
+
+# %% all_descriptors_closed quick
+os.closerange(3, 512)
+own = [open(f"own{n}", "wb", buffering=0) for n in range(12)]
+train()
+for file in own:
+    file.write(b"own")
+    file.close()
+print([open(file.name, "rb").read() for file in own])
+
+# %% standard_streams_closed
+os.close(0)
+os.close(2)
+train(5)
+print([os.open(os.devnull, os.O_RDWR) for _ in range(2)])
+train(7)
+
+# %% privileges_dropped steps=any problems=recording_stopped unfixed
+if os.getuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+train(20)
+
+# %% writing_forbidden_by_an_audit_hook steps=23 problems=trace_lost
+def hook(event, args):
+    if forbidden and event == "open" and args[2] & (os.O_WRONLY | os.O_RDWR):
+        raise PermissionError(event)
+
+forbidden = []
+sys.addaudithook(hook)
+train(3)
+forbidden.append(True)
+train(20)
+forbidden.clear()
+
+# %% own_process_group_killed exit=-15 steps=any
+import signal
+os.setsid()
+train(6)
+os.killpg(0, signal.SIGTERM)
+time.sleep(60)
+
+# %% clocks_stand_still quick
+for name in ("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "time", "time_ns"):
+    setattr(time, name, lambda: 0)
+train()

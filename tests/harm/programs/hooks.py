@@ -503,3 +503,43 @@ sys.settrace(trace)
 train()
 sys.settrace(None)
 print(lines)
+
+# %% patched_grad_mode
+calls = []
+theirs = torch.is_grad_enabled
+torch.is_grad_enabled = lambda: calls.append(1) or theirs()
+train()
+print(len(calls))
+
+# %% optimizer_hooks_cleared steps=any
+train(3)
+hooks = sys.modules["torch.optim.optimizer"]
+hooks._global_optimizer_pre_hooks.clear()
+hooks._global_optimizer_post_hooks.clear()
+train(9)
+
+# %% unhashable_module quick
+class Odd(nn.Module):
+    __hash__ = None
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(8, 1)
+
+    def __eq__(self, other):
+        raise TypeError("not to be compared")
+
+    def __bool__(self):
+        raise TypeError("no truth value")
+
+    def forward(self, x):
+        return self.inner(x)
+
+odd = Odd()
+own = torch.optim.SGD(odd.inner.parameters(), lr=0.01)
+for _ in range(12):
+    loss = odd(torch.randn(4, 8)).square().mean()
+    own.zero_grad()
+    loss.backward()
+    own.step()
+    print(loss.item())

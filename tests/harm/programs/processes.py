@@ -204,3 +204,24 @@ train(7)
 train(12)
 before = {os.readlink(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd") if n in "012"}
 print(len(before) > 0, all(os.fstat(n) for n in (0, 1, 2)))
+
+# %% daemon_that_closes_everything
+child = os.fork()
+if child == 0:
+    os.closerange(3, 512)
+    os.setsid()
+    files = [open(f"child{n}", "wb", buffering=0) for n in range(12)]
+    print("child", step(), step(), [os.fstat(file.fileno()).st_size for file in files], flush=True)
+    sys.exit(4)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+train()
+
+# %% waits_for_any_child
+import signal
+got = []
+signal.signal(signal.SIGCHLD, lambda *_: got.append(1))
+train()
+try:
+    os.waitpid(-1, 0)
+except ChildProcessError:
+    print("none", got)

@@ -279,3 +279,8 @@ while True:
         print(step(), flush=True)
     except:
         pass
+
+# %% leaves_from_a_thread exit=7 steps=any
+train(5)
+threading.Thread(target=os._exit, args=(7,)).start()
+time.sleep(60)

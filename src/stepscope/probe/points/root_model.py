@@ -15,6 +15,7 @@ from typing import Any
 from weakref import ref
 
 import torch
+from torch import is_grad_enabled  # before the program may put its own there
 from torch.compiler import is_compiling
 
 from stepscope.probe.core import Core, drop_caller_frame
@@ -23,7 +24,7 @@ from stepscope.probe.points.loader import batch_size
 from stepscope.probe.points.seams import FixHost
 from stepscope.probe.row_log import FORWARD, LEAVE, LEAVE_TAIL
 from stepscope.probe.step_rule import NEVER
-from stepscope.probe.unseen import unseen_by_program
+from stepscope.probe.unseen import parameters_of, unseen_by_program
 from stepscope.record.facts import RootFact, SiteKind
 from stepscope.record.kinds import MODEL_WRAPPERS
 
@@ -126,7 +127,7 @@ class RootModels:
         if known is None:
             ids = self.core.param_ids
             known = -1
-            if not ids or any(id(p) in ids for p in torch.nn.Module.parameters(module)):
+            if not ids or any(id(p) in ids for p in parameters_of(module)):
                 name = type(module).__qualname__
                 if name not in self._names:
                     self._names.append(name)
@@ -227,8 +228,8 @@ def _nesting(module: Any) -> int:
     while todo:
         one, depth = todo.pop()
         deepest = max(deepest, depth)
-        for inner in torch.nn.Module.children(one):
-            if id(inner) not in seen:
+        for inner in one._modules.values():
+            if inner is not None and id(inner) not in seen:
                 seen.add(id(inner))
                 todo.append((inner, depth + (type(inner) is cls)))
     return deepest
@@ -279,7 +280,7 @@ def _searching_call(self: Any, *args: Any, **kwargs: Any) -> Any:
             return _original(self, *args, **kwargs)
         if not _roots.searching or (_roots.core.log is not None and _roots.core.log.off):
             return _original(self, *args, **kwargs)
-        if next(torch.nn.Module.parameters(self), None) is None:
+        if next(parameters_of(self), None) is None:
             return _original(self, *args, **kwargs)
         try:
             _roots.adopt(type(self))
@@ -367,7 +368,7 @@ def timed_call(call: Callable[..., Any], args: Any, kwargs: Any, root: bool) -> 
     begun = monotonic_ns()
     append(FORWARD)
     append(begun)
-    grad = torch.is_grad_enabled()
+    grad = is_grad_enabled()
     if roots.searching:
         roots.unwatch()
     if core.device.timing:
