@@ -160,8 +160,8 @@ def _mark_forward_by_calls(phase: Column, call: Column, step: Column) -> None:
     unknown, backward = phase == _UNKNOWN_PHASE, phase == BACKWARD
     follows_backward = np.append(False, backward[:-1])
     run = np.cumsum(follows_backward | (np.diff(step, prepend=-1) != 0))
-    begun = _count_from(_bounds(run, run)[0], unknown & (call != NOTHING)) > 0
-    first, end = _bounds(step, step)
+    begun = _count_from(_own_bounds(run)[0], unknown & (call != NOTHING)) > 0
+    first, end = _own_bounds(step)
     so_far, all_of_step = _count_from(first, backward), _count_from(first, backward)[end - 1]
     phase[unknown & begun & ((so_far < all_of_step) | (all_of_step == 0))] = FORWARD
 
@@ -169,6 +169,13 @@ def _mark_forward_by_calls(phase: Column, call: Column, step: Column) -> None:
 def _bounds(rising: Column, values: Column) -> tuple[Column, Column]:
     """Where each value begins in a rising column, and where it ends."""
     return np.searchsorted(rising, values, "left"), np.searchsorted(rising, values, "right")
+
+
+def _own_bounds(rising: Column) -> tuple[Column, Column]:
+    """Where the value of each row begins in the column, and where it ends."""
+    edges = np.append(np.flatnonzero(np.diff(rising, prepend=rising[:1] - 1)), len(rising))
+    sizes = np.diff(edges)
+    return np.repeat(edges[:-1], sizes), np.repeat(edges[1:], sizes)
 
 
 def _count_from(first: Column, mask: Column) -> Column:
@@ -262,7 +269,7 @@ def _known(timeline: Timeline, chain: HostChain, call: Column, nodes: Column) ->
 
 def _end_optimizers(phase: Column, call: Column, step: Column) -> None:
     """A step ends inside its optimizer's mark: what is left of it begins the next step."""
-    first, end = _bounds(step, step)
+    first, end = _own_bounds(step)
     rest = _count_from(first, (phase != OPTIMIZER) | (call != NOTHING))
     phase[(step > 0) & (rest == 0) & (rest[end - 1] > 0)] = OTHER
 
@@ -285,7 +292,7 @@ def _phases_around(phase: Column, known: Column) -> tuple[Column, Column]:
     rows = np.flatnonzero(known)
     if not len(rows):
         return phase, phase
-    before = np.searchsorted(rows, np.arange(len(phase)), "right") - 1
+    before = np.cumsum(known) - 1
     after = np.minimum(before + 1, len(rows) - 1)
     return phase[rows[np.maximum(before, 0)]], phase[rows[after]]
 
@@ -304,10 +311,11 @@ def _open_closures(timeline: Timeline, chain: HostChain, phase: Column) -> None:
 
 def _with_gaps(call: Column, phase: Column, step: Column) -> Column:
     """A gap belongs to the call after it in the same phase and step: Python on its way there."""
-    called = np.flatnonzero(call != NOTHING)
+    calls = call != NOTHING
+    called = np.flatnonzero(calls)
     if not len(called):
         return call
-    found = np.searchsorted(called, np.arange(len(call)), "left")
+    found = np.cumsum(calls) - calls  # calls before each stretch
     following = called[np.minimum(found, len(called) - 1)]
     near = (found < len(called)) & (phase[following] == phase) & (step[following] == step)
     return np.where((call == NOTHING) & near, call[following], call)

@@ -70,7 +70,7 @@ class GzipText:
         if start > self._start:
             del self._buffer[: start - self._start]
             self._start = start
-        return bytes(self._buffer[: max(stop - start, 0)])
+        return bytes(memoryview(self._buffer)[: max(stop - start, 0)])
 
     def close(self) -> None:
         self._file.close()
