@@ -512,3 +512,31 @@ def test_construction_is_told_only_where_it_is_certain(tmp_path):
     assert construction_lines(["Crop", "Scale"], files) == [place[5], place[5]]
     assert construction_lines(["Flip", "Scale"], files) == [place[3], place[4]]
     assert construction_lines(["Scale", "Flip"], files) == [None, place[3]]
+
+
+@pytest.mark.parametrize(("scheduled", "queued_ns"), [("7 5000000000 3\n", 5e9), ("?\n", 0)])
+def test_waiting_for_a_core_counts_as_needing_one(tmp_path, monkeypatch, scheduled, queued_ns):
+    file = tmp_path / "schedstat"
+    file.write_text(scheduled)
+    monkeypatch.setattr(clock_module, "_SCHEDULED", file)
+    cores = clock_module._CoreClock()
+    worked = time.thread_time_ns()
+    assert worked <= cores.read() - queued_ns <= time.thread_time_ns()
+
+
+def test_where_nothing_tells_of_waiting_for_cores_computing_counts(tmp_path, monkeypatch):
+    monkeypatch.setattr(clock_module, "_SCHEDULED", tmp_path / "none")
+    worked = time.thread_time_ns()
+    assert worked <= clock_module._CoreClock().read() <= time.thread_time_ns()
+
+
+def test_a_thread_that_waits_for_cores_is_not_asked_by_another(tmp_path, monkeypatch):
+    file = tmp_path / "schedstat"
+    monkeypatch.setattr(clock_module, "_SCHEDULED", file)
+    file.write_text("7 9000000000 3\n")
+    cores = clock_module._CoreClock()
+    cores.read()
+    file.rename(tmp_path / "of the first")
+    file.write_text("7 0 3\n")
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(cores.read).result() < 9e9

@@ -113,7 +113,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 class HeldFile:
-    """A file held open for writing in the program's process. A program may close every descriptor
+    """A file held open in the program's process. A program may close every descriptor
     there is, as daemons do: its number may then be one of the program's own files."""
 
     def __init__(self, path: Path, flags: int) -> None:

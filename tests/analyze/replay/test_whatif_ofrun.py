@@ -132,8 +132,6 @@ def test_a_batch_that_is_mostly_waited_for_leaves_the_cores_alone(share, works):
     clocks = clocks_of(data_wait=5.0, forward=5.0)
     loader = run_loader(facts_of(0), [Source(5.0, share)], CORES, clocks, 1.0)
     assert loader.processor == works
-    shared = run_loader(facts_of(0), [Source(5.0, share)], CORES, clocks, 1.0, shared=True)
-    assert shared.processor == 1.0  # it waits for a core
 
 
 def test_the_largest_batch_tells_what_has_to_be_carried():

@@ -191,11 +191,8 @@ def model_of_run(
     if model is None or calibrated is None or not len(model.tasks.fetches):
         return model
     batches = len(model.tasks.fetches) / model.tasks.steps
-    usable = records.run.usable_cores or 1.0
-    free = cores or usable
-    loader = run_loader(
-        records.facts, records.pipeline, free, calibrated, batches, shared=free < usable
-    )
+    cores = cores or records.run.usable_cores or 1.0
+    loader = run_loader(records.facts, records.pipeline, cores, calibrated, batches)
     return model if loader is None else model.with_loader(loader)
 
 
@@ -210,19 +207,14 @@ def run_loader(
     cores: float,
     clocks: Calibration,
     batches: float,
-    shared: bool = False,
 ) -> LoaderQueue | None:
-    """The run's busiest loader; None where it has none. `batches` is how many a step takes.
-
-    `shared`: other processes use cores too. What does not compute then waits for one of them, not
-    for storage.
-    """
+    """The run's busiest loader; None where it has none. `batches` is how many a step takes."""
     loaders = facts.all(LoaderFact)
     if not loaders or batches <= 0:
         return None
     workers = max(fact.num_workers for fact in loaders)
     waited = clocks.bare_ms["data_wait"] / batches
-    share = sources[0].processor_share if sources and not shared else None
+    share = sources[0].processor_share if sources else None
     config = facts.last(ConfigFact)
     on = {d.split(":")[0] for model in (config.models if config else ()) for d in model.devices}
     threads = float(config.switches.threads if config else 1)

@@ -55,7 +55,9 @@ class PipelineSource:
     ms_per_batch: float
     ms_per_sample: float | None  # None if no sample was counted
     collate_share: float
-    processor_share: float | None  # of the time a core computed, else it waited; None: unknown
+    processor_share: float | None
+    """Of the time, what was computing or waiting for a core; the rest waited for storage. None: not
+    known."""
     parts: tuple[PipelinePart, ...]
 
 

@@ -37,7 +37,6 @@ _TINY_MS, _SMALL_MS = 0.05, 0.1  # a sample made faster than this is mostly over
 _MANY = 256  # in batches of at least this many: smaller ones are fast for another reason
 _MOSTLY = 0.4
 _WORKED = 0.3  # of the time a core: less, and decoding is not what takes it
-_FREE = 0.9  # of the cores: fewer, and loading may have waited for one
 _ENOUGH = 1.03  # of the shortest possible step: fewer workers do as well
 
 
@@ -78,7 +77,7 @@ class Loading:
     @property
     def most(self) -> int:
         """The most workers for these cores: one each, more if they wait for storage."""
-        share = self.source.processor_share if self.source and self._cores_are_free else None
+        share = self.source.processor_share if self.source else None
         if share is None or share > _CPU_BOUND:
             return self.cores
         return int(self.cores / max(share, 1 / _MOST_WORKERS_A_CORE))
@@ -142,16 +141,11 @@ class Loading:
         return [one for one in self.parts if work is (one.work or work_of_line(self._line(one)))]
 
     @property
-    def _cores_are_free(self) -> bool:
-        """What does not compute then waits for storage, not for a core."""
-        return self.workers <= self.cores and self.case.free_cores >= _FREE * self.case.cores
-
-    @property
     def _read_and_decoded(self) -> tuple[list[PipelinePart], list[PipelinePart]]:
-        """Decoders read too: where a core mostly waits, and not for its turn, it is for bytes."""
+        """Decoders read too: where cores are hardly needed, they wait for bytes."""
         read, decoded = map(self.parts_that, (SampleWork.READING, SampleWork.DECODING))
         share = self.source.processor_share if self.source else None
-        waits = self._cores_are_free and share is not None and share < _WORKED
+        waits = share is not None and share < _WORKED
         return ([*read, *decoded], []) if waits else (read, decoded)
 
     @property

@@ -20,12 +20,44 @@ from stepscope.probe.dataclock.source import FetchSource, SlotTable
 from stepscope.probe.patches import Patches
 from stepscope.record.frames import work_of_call
 from stepscope.record.kinds import SampleWork
+from stepscope.store.json_file import HeldFile
+
+_SCHEDULED = Path("/proc/thread-self/schedstat")
+
+
+class _CoreClock:
+    """How long the calling thread has computed, or waited for a core as Linux counts it."""
+
+    def __init__(self) -> None:
+        self._of = (0, 0)  # process and thread
+        self._file: HeldFile | None = None
+
+    def read(self) -> int:
+        if self._of != (of := (os.getpid(), get_ident())):
+            self._open(of)
+        queued = 0
+        if self._file is not None:
+            try:
+                queued = int(os.pread(self._file.number(), 64, 0).split()[1])
+            except (OSError, ValueError, IndexError):
+                self._file = None
+        return thread_time_ns() + queued
+
+    def _open(self, of: tuple[int, int]) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._of = of
+        try:
+            self._file = HeldFile(_SCHEDULED, os.O_RDONLY)
+        except OSError:  # another system
+            self._file = None
 
 
 class _Stopwatch:
     """The fetch under way, if any, and the stack of slots its time goes to."""
 
     def __init__(self) -> None:
+        self._cores = _CoreClock()
         self.reset()
 
     def reset(self) -> None:
@@ -39,8 +71,8 @@ class _Stopwatch:
         self.source: FetchSource | None = None
         self.tracer: _LineTracer | None = None
         self.holder: Callable[[], object] | None = None  # returns None once the fetch is over
-        self.processor_ns = 0  # of the last fetch: what a core worked on it
-        self._started_ns = self._worked_ns = 0
+        self.processor_ns = 0  # of the last fetch: what it computed, or waited for a core
+        self._started_ns = self._needed_ns = 0
 
     def busy(self) -> bool:
         """Whether a fetch is under way, in whatever thread."""
@@ -53,7 +85,7 @@ class _Stopwatch:
         self.stack = stack = [slot]
         self.samples = None
         self.thread = get_ident()
-        self._worked_ns = thread_time_ns()
+        self._needed_ns = self._cores.read()
         self._started_ns = self.last_ns = perf_counter_ns()
         return stack
 
@@ -77,7 +109,8 @@ class _Stopwatch:
         self.sums[stack[-1]] += now - self.last_ns
         elapsed = now - self._started_ns
         ours = self.thread == get_ident()  # a destructor may run in any thread
-        self.processor_ns = thread_time_ns() - self._worked_ns if ours else elapsed
+        needed = self._cores.read() - self._needed_ns if ours else elapsed
+        self.processor_ns = min(max(0, needed), elapsed)
         return elapsed
 
 

@@ -191,7 +191,7 @@ class FetchSource:
         self, elapsed_ns: int, samples: int | None, traced: bool, processor_ns: int
     ) -> None:
         """A fetch is over; one that raised before collating (`samples` None) is not a batch. For
-        `processor_ns` of it a core worked; else it waited."""
+        `processor_ns` it computed or waited for a core; else for storage."""
         sums = self.slots.sums
         whole = self._traced_fetch if traced else self._fetch
         sums[whole] = elapsed_ns

@@ -76,7 +76,7 @@ def _source_sentence(source: Document, program: str) -> str:
     each = source["ms_per_sample"]
     per = "" if each is None else f", {format_number(each)} ms a sample"
     busy = source["processor_share"]
-    cores = "" if busy is None else f"; a core works {busy:.0%} of that time and waits for the rest"
+    cores = "" if busy is None else f"; {busy:.0%} of that needs a core, the rest waits"
     batch = format_number(source["ms_per_batch"])
     makers = "one process" if source["processes"] == 1 else f"{source['processes']} processes"
     return f"{source['dataset']}{at}: {batch} ms a batch{per}, made in {makers}{cores}."
