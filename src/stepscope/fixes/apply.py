@@ -51,41 +51,50 @@ def apply_fixes(
 ) -> bool:
     """Install every fix; whether any was. One that fails reports it, and the program runs without
     it. `refused`: why some are not even tried, by name."""
-    placed: list[tuple[Fix, FixContext]] = []
+    placed: list[FixContext] = []
     for fix, value in parse_fixes(asked):
         context = seams.core.placed[fix.name] = FixContext(fix, seams, value)
-        seams.core.report(fix.name, state="asked", value=value, text=fix.missing)
-        try:
-            reason = (refused or {}).get(fix.name) or _no_device(fix)
-            if reason is not None:
-                context.not_applied(reason)
-                continue
-            fix.install(value, context)
-        except Exception as problem:
-            context.not_applied(NotApplied(INSTALL_FAILED, error=repr(problem)))
-            continue
-        placed.append((fix, context))
+        context.tell()
+        if install_fix(context, (refused or {}).get(fix.name)):
+            placed.append(context)
+    if placed:
+        explain_failures(placed, seams)
+    return bool(placed)
+
+
+def install_fix(context: FixContext, refused: NotApplied | None = None) -> bool:
+    """Install a fix; whether that went well. `refused`: why it is not even tried."""
+    try:
+        reason = refused or _no_device(context.fix)
+        if reason is None:
+            context.fix.install(context.value, context)
+            return True
+        context.not_applied(reason)
+    except Exception as problem:
+        context.not_applied(NotApplied(INSTALL_FAILED, error=repr(problem)))
+    return False
+
+
+def explain_failures(placed: Iterable[FixContext], seams: Seams) -> None:
+    """Have the program end with one line if a fix that is on caused its exception."""
 
     def hook(call: Any, kind: Any, error: BaseException, trace: TracebackType | None) -> None:
-        """End the program with one line if a fix caused its exception."""
         where, line = raise_location(trace)
-        for fix, context in placed:
+        for context in placed:
             try:
-                record = fix.explain(error, line)
+                record = context.fix.explain(error, line) if context.on else None
             except Exception:
                 record = None
             if record is not None:
                 record = record if record.place else replace(record, place=where)
                 context.not_applied(record)
-                print(f"stepscope: {fix.name}: {sentence(record)}", file=sys.stderr)
+                print(f"stepscope: {context.fix.name}: {sentence(record)}", file=sys.stderr)
                 if seams.core.log is None:  # nobody asked for the program to be run with it
                     break
                 return
         call(kind, error, trace)
 
-    if placed:
-        seams.around(sys, "excepthook", hook)
-    return bool(placed)
+    seams.around(sys, "excepthook", hook)
 
 
 class CalledAt(NamedTuple):
@@ -157,20 +166,20 @@ class _Unobserved(FixHost):
             self._due = min((callback(self.steps) for callback in self.on_step), default=NEVER)
 
     def _forked(self) -> None:
-        self.seams.inert, self.fixing = True, False
+        self.inert, self.fixing = True, False
         if self.roots is not None:
             self.roots.searching = False
             self.roots.unwatch()
 
     def _end(self) -> None:
         """The program is over: fixes that watched something tell what they saw last."""
-        for callback in () if self.seams.inert else self.on_end:
+        for callback in () if self.inert else self.on_end:
             try:
                 callback()
             except Exception:
                 continue
         for name, context in self.placed.items():
-            if self.steps and not self.seams.inert and context.outcome.reason == NOTHING_FOUND:
+            if self.steps and not self.inert and context.outcome.reason == NOTHING_FOUND:
                 self._warn(name, sentence(context.outcome.not_applied[0]))
         self._root_patches.restore()
         self._patches.restore()

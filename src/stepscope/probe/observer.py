@@ -272,7 +272,7 @@ class Observer:
         self.core.log.off = True
         self.core.log.unclocked = False
         self.core.fixing = False
-        self.seams.inert = True
+        self.core.inert = True
         current = None
         self.core.sampler.forked()
         self.core.window.forked()
