@@ -20,11 +20,13 @@ from stepscope.fixes.inspect.user_code import raise_location
 from stepscope.fixes.registry import all_fixes, exclude_each_other, parse_fixes
 from stepscope.probe import observer as observers
 from stepscope.probe.boot import watch_forks
+from stepscope.probe.core import Core
 from stepscope.probe.observer import Observer
 from stepscope.probe.patches import Patches, import_watch
 from stepscope.probe.points import compiler, root_model
 from stepscope.probe.points.root_model import inside_wrapper, patch_root_models
 from stepscope.probe.points.seams import FixHost, Seams
+from stepscope.probe.program_state import ConfigReader
 from stepscope.probe.step_rule import NEVER
 from stepscope.probe.unseen import unseen_by_program
 from stepscope.record.facts import FixCheck, FixChecksFact, SiteKind
@@ -260,29 +262,31 @@ class FixChecks:
         """Ask all, unless what was there is gone."""
         if any(one() is None for one in self._seen):
             return
+        live = live_program(self._core, self._config)
+        known = [*(one.module for one in live.models), *live.optimizers]
+        loader = None if live.loader is None else live.loader.loader
+        self._seen = [ref(one) for one in (*known, loader) if one is not None]
         with unseen_by_program():
-            checks = check_fixes(self._live_program(), all_fixes(quiet=True))
+            checks = check_fixes(live, all_fixes(quiet=True))
         if checks != self._written:
             self._written = checks
             self._core.facts.write(FixChecksFact(checks=checks))
 
-    def _live_program(self) -> LiveProgram:
-        core, config, feeding = self._core, self._config, self._core.feeding
-        loader = feeding.loader() if feeding is not None else None
-        scaler = core.scaler() if core.scaler is not None else None
-        called = [(inside_wrapper(one), inputs) for one, inputs in config.called]
-        once = {id(one): LiveModel(one, inputs) for one, inputs in reversed(called)}
-        models = [*reversed(once.values())]
-        optimizers = config.optimizers
-        known = [*(one.module for one in models), *optimizers, loader]
-        self._seen = [ref(one) for one in known if one is not None]
-        fed = loader is not None and feeding is not None  # asked so, since loaders have a length
-        return LiveProgram(
-            models=tuple(models),
-            loader=LiveLoader(loader, feeding.largest_bytes) if fed and feeding else None,
-            optimizers=tuple(optimizers),
-            autocast=config.autocast is not None,
-            scaler=scaler is not None and bool(scaler.is_enabled()),
-            items=core.sites.lines(SiteKind.SYNC, HostWait.ITEM),
-            environment_changed=tuple(core.environment_changed),
-        )
+
+def live_program(core: Core, config: ConfigReader) -> LiveProgram:
+    """What a program trains with, as far as that was seen."""
+    feeding = core.feeding
+    loader = feeding.loader() if feeding is not None else None
+    scaler = core.scaler() if core.scaler is not None else None
+    called = [(inside_wrapper(one), inputs) for one, inputs in config.called]
+    once = {id(one): LiveModel(one, inputs) for one, inputs in reversed(called)}
+    fed = loader is not None and feeding is not None  # asked so, since loaders have a length
+    return LiveProgram(
+        models=tuple(reversed(once.values())),
+        loader=LiveLoader(loader, feeding.largest_bytes) if fed and feeding else None,
+        optimizers=tuple(config.optimizers),
+        autocast=config.autocast is not None,
+        scaler=scaler is not None and bool(scaler.is_enabled()),
+        items=core.sites.lines(SiteKind.SYNC, HostWait.ITEM),
+        environment_changed=tuple(core.environment_changed),
+    )

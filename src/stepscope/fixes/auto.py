@@ -1,0 +1,313 @@
+"""`run --auto`: fixes are tried in the running program, one contest after the other, and what gains
+stays on.
+
+Any doubt switches everything off, and the program goes on as written: a fix that fails, a loss that
+is no longer finite, a program that compiles, captures graphs or runs on several ranks.
+"""
+
+import sys
+from collections import deque
+from collections.abc import Sequence
+from math import ceil, prod
+from random import Random
+from time import monotonic_ns
+from typing import Any, Final
+
+from stepscope.fixes.apply import check_fixes, explain_failures, install_fix, live_program
+from stepscope.fixes.base import Fix, FixContext, LiveProgram
+from stepscope.fixes.contest import Blocks, Clock, Contest, ContestResult, HostClock, StreamClock
+from stepscope.fixes.inspect.models import StateSnapshot
+from stepscope.fixes.lazy import torch
+from stepscope.fixes.registry import all_fixes, exclude_each_other, parse_fixes
+from stepscope.probe.observer import Observer
+from stepscope.probe.step_rule import NEVER
+from stepscope.record.errors import UsageError
+from stepscope.record.facts import AutoFact, AutoStop, ContestFact
+from stepscope.record.fix import INSTALL_FAILED, FixKind, FixState, NotApplied, Switch
+from stepscope.record.probe_options import AutoOptions
+
+_FIRST_STEPS: Final = 24
+"""Nothing is tried in these: a program warms up."""
+_TIMED_STEPS = 8  # the last of them show how long a step takes
+_LOSS = 0.05  # of the steps with a candidate that is slower: what they take longer, by experience
+_OF_THE_REST = 4  # a contest takes at most one part in so many of the steps that are left
+_SEED = 25
+_KINDS = [*FixKind]  # the most exact first
+
+
+class AutoFixes:
+    """Tries fixes between steps and keeps what gains."""
+
+    def __init__(self, observer: Observer, options: AutoOptions) -> None:
+        self._observer = observer
+        self._core = observer.core
+        self._options = options
+        self._least_exact = _KINDS.index(options.allow)
+        self._draw = Random(_SEED)  # never the program's
+        self._contexts: dict[str, FixContext] = {}
+        self._candidates: deque[tuple[FixContext, ...]] = deque()
+        self._start: tuple[FixContext, ...] = ()
+        self._kept: list[FixContext] = []
+        self._trying: tuple[FixContext, ...] = ()
+        self._contest: Contest | None = None
+        self._clock: Clock = HostClock()
+        self._contest_ns = self._timed_ns = 0  # when they began
+        self._step_ms = 0.0
+        self._acting = False  # whether any fix is on
+        self._called: set[tuple[int, bool, bool]] = set()
+        """Models, and in which mode, that were called with what is on now."""
+        self._was_finite = True  # whether all losses were, before any fix was on
+        self._why_none = AutoStop.NOTHING_TO_TRY
+        self._over = False
+
+    def install(self) -> None:
+        """Put in place, switched off, what may be tried. Before the program's first line."""
+        core, seams = self._core, self._observer.seams
+        for fix in all_fixes(quiet=True):
+            if self._may_try(fix):
+                value = fix.parse(fix.suggested[0] if fix.suggested else None)
+                context = FixContext(fix, seams, value, on=False)
+                if install_fix(context):
+                    self._contexts[fix.name] = context
+        explain_failures(self._contexts.values(), seams)
+        core.around_root.insert(0, self._root_called)
+        core.on_step.append(self._step_ended)
+        core.fixing = True  # every step is clocked alike until all is decided
+        core.facts.write(self._fact(None))
+        self._start = self._started_with(self._options.start)
+        if self._start:
+            self._candidates.append(self._start)
+            self._trying = self._start
+            self._switch(True)
+
+    def _may_try(self, fix: Fix) -> bool:
+        """Whether it is for speed, of an allowed kind, and can be switched here."""
+        asked = {name.partition("=")[0] for name in self._core.fixes}
+        return (
+            fix.switch is Switch.AT_STEP
+            and _KINDS.index(fix.kind) <= self._least_exact
+            and not (fix.saves_memory or fix.only_if_found or fix.requires)
+            and fix.name not in asked
+            and not any(exclude_each_other(fix.name, other) for other in asked)
+        )
+
+    def _started_with(self, asked: Sequence[str]) -> tuple[FixContext, ...]:
+        """What an earlier run kept; empty if one of them cannot be had as it was."""
+        try:
+            known = [(self._contexts.get(fix.name), value) for fix, value in parse_fixes(asked)]
+        except UsageError:  # of another version
+            return ()
+        found = tuple(one for one, value in known if one is not None and one.value == value)
+        return found if len(found) == len(known) else ()
+
+    def _step_ended(self, step: int) -> int:
+        """After a step: from which one on to be called again."""
+        if self._over:
+            return NEVER
+        try:
+            doubt = self._doubt()
+            if doubt is not None:
+                return self._end(doubt)
+            if step < _FIRST_STEPS:
+                return self._warm_up(step)
+            if self._contest is not None:
+                result = self._contest.step_ended()
+                if result is None:
+                    return step + 1
+                self._decided(result)
+            elif not self._step_ms:
+                self._warmed_up()
+            return self._next(step)
+        except Exception as problem:
+            return self._end(AutoStop.FIX_FAILED, repr(problem))
+
+    def _doubt(self) -> AutoStop | None:
+        """Why nothing may be on in this program any more."""
+        core, distributed = self._core, torch.distributed
+        if core.compiles:
+            return AutoStop.COMPILES
+        if core.captures:
+            return AutoStop.CAPTURES
+        if distributed.is_available() and distributed.is_initialized():
+            return AutoStop.DISTRIBUTED
+        if self._was_finite and self._acting and core.log.not_finite:
+            return AutoStop.NOT_FINITE
+        return None
+
+    def _warm_up(self, step: int) -> int:
+        begin = _FIRST_STEPS - _TIMED_STEPS
+        if step <= begin:
+            self._timed_ns = monotonic_ns()
+        return begin if step < begin else _FIRST_STEPS
+
+    def _warmed_up(self) -> None:
+        """What may gain is known by now, and how long a step takes."""
+        self._step_ms = max(1e-3, (monotonic_ns() - self._timed_ns) / 1e6 / _TIMED_STEPS)
+        if self._core.device.active:
+            self._clock = StreamClock()
+        if not self._candidates:
+            self._find_candidates()
+
+    def _live(self) -> LiveProgram:
+        return live_program(self._core, self._observer.config)
+
+    def _find_candidates(self) -> None:
+        """What nothing speaks against, exact ones first, then by what they usually gain."""
+        fixes = [context.fix for context in self._contexts.values()]
+        answers = check_fixes(self._live(), fixes)
+        found = [self._contexts[one.name] for one in answers if one.refused is None]
+        found.sort(key=lambda one: (_KINDS.index(one.fix.kind), -one.fix.prior_gain))
+        self._candidates.extend((one,) for one in found)
+
+    def _next(self, step: int) -> int:
+        """Begin the next contest that the rest of the run can pay back; end where there is none."""
+        loader = self._live().loader
+        blocks = Blocks.of(self._step_ms, 0 if loader is None else loader.loader.num_workers)
+        while self._candidates:
+            candidate = self._candidates[0]
+            short = self._steps_needed(candidate, blocks) - self._steps_left(step)
+            if short > 0 and self._core.options.steps is None:
+                return step + max(short, blocks.steps)  # how long it goes on shows as it does
+            self._candidates.popleft()
+            if short > 0:
+                self._why_none = AutoStop.TOO_SHORT
+            elif not self._excluded(candidate):
+                self._begin(candidate, blocks, self._steps_left(step) // _OF_THE_REST)
+                return step + 1
+        return self._end(AutoStop.DONE if self._contest_ns else self._why_none)
+
+    def _excluded(self, candidate: Sequence[FixContext]) -> bool:
+        pairs = ((one.fix.name, kept.fix.name) for one in candidate for kept in self._kept)
+        return any(exclude_each_other(*pair) for pair in pairs)
+
+    def _steps_needed(self, candidate: Sequence[FixContext], blocks: Blocks) -> int:
+        """After how many more steps a usual gain has paid for a usual contest, and for what it
+        takes to set the candidate up."""
+        device = "cuda" if self._core.device.active else "cpu"
+        values = ((one.fix, "" if one.value is None else str(one.value)) for one in candidate)
+        setup_ms = sum(fix.setup_seconds(value, device) for fix, value in values) * 1e3
+        cost = _LOSS * blocks.least / 2 + setup_ms / self._step_ms
+        gain = max(1e-3, prod(one.fix.prior_gain for one in candidate) - 1)
+        return max(blocks.least, ceil(cost / gain))
+
+    def _steps_left(self, step: int) -> int:
+        """As asked for; else what is left of the loader's first epoch, and at least as many as
+        there were so far."""
+        if self._core.options.steps is not None:
+            return self._core.options.steps - step
+        loader = self._live().loader
+        try:
+            epoch = 0 if loader is None else len(loader.loader)
+        except (TypeError, NotImplementedError):  # of an iterable dataset
+            epoch = 0
+        return max(step, epoch - step)
+
+    def _begin(self, candidate: tuple[FixContext, ...], blocks: Blocks, most_steps: int) -> None:
+        self._trying = candidate
+        self._called.clear()
+        self._contest_ns = monotonic_ns()
+        most_steps = max(most_steps, blocks.least)
+        self._contest = Contest(self._switch, self._clock, blocks, self._draw, most_steps)
+        self._contest.begin()
+
+    def _switch(self, on: bool) -> None:
+        if on and not self._acting:
+            self._was_finite = self._was_finite and not self._core.log.not_finite
+        self._acting = on or bool(self._kept)
+        for context in self._trying:
+            context.switch(on)
+
+    def _decided(self, result: ContestResult) -> None:
+        """A contest is over: keep the candidate, or have it off."""
+        tried, ratio = self._trying, result.ratio
+        kept = result.gains and all(self._did_as_allowed(one) for one in tried)
+        if kept:
+            self._kept += tried
+        else:
+            self._switch(False)
+        fact = ContestFact(
+            candidate=[_as_asked(one) for one in tried],
+            kept=kept,
+            ratio=ratio.ratio,
+            low=ratio.low,
+            high=ratio.high,
+            pairs=result.pairs,
+            steps=result.steps,
+            seconds=(monotonic_ns() - self._contest_ns) / 1e9,
+            before_ms=result.before_ms,
+            after_ms=result.after_ms,
+        )
+        self._contest, self._trying = None, ()
+        self._core.facts.write(fact)
+        self._core.facts.write(self._fact(None))
+        if kept:
+            self._step_ms = result.after_ms
+            for one in tried:
+                one.tell()
+            times = f"{result.before_ms:.3g} → {result.after_ms:.3g} ms per step"
+            self._say(f"{', '.join(fact.candidate)} on: {times}")
+        elif tried == self._start:
+            self._find_candidates()
+
+    def _did_as_allowed(self, tried: FixContext) -> bool:
+        """Whether it took effect, and changed no more than it may."""
+        outcome = tried.outcome
+        exact = outcome.kind is not None and _KINDS.index(outcome.kind) <= self._least_exact
+        return outcome.state is FixState.APPLIED and exact
+
+    def _root_called(self, call: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+        """The first call of a model with other fixes on: where it fails, it is made again without
+        any, as the program was written."""
+        mode = id(module), module.training, torch.is_grad_enabled()
+        if not self._acting or mode in self._called or self._core.device.capturing:
+            return call(module, *args, **kwargs)
+        before = StateSnapshot(module)
+        try:
+            result = call(module, *args, **kwargs)
+        except Exception as problem:
+            self._all_off()
+            before.restore()
+            result = call(module, *args, **kwargs)
+            self._end(AutoStop.FIX_FAILED, repr(problem))
+            return result
+        self._called.add(mode)
+        return result
+
+    def _end(self, why: AutoStop, detail: str | None = None) -> int:
+        """Try nothing any more. Unless all is decided, switch everything off."""
+        self._over = True
+        if why in (AutoStop.DONE, AutoStop.NOTHING_TO_TRY, AutoStop.TOO_SHORT):
+            detail = None
+        else:
+            self._all_off()
+            self._say(f"--auto ended, all fixes off: {why.words}")
+        self._contest = None
+        if not self._kept:
+            self._core.around_root.remove(self._root_called)
+            self._core.fixing = bool(self._core.fixes)
+        self._core.facts.write(self._fact(why, detail))
+        return NEVER
+
+    def _all_off(self) -> None:
+        """The program goes on as written."""
+        self._acting = False
+        self._kept.clear()
+        for context in self._contexts.values():
+            try:
+                context.switch(False)
+            except Exception as problem:
+                context.not_applied(NotApplied(INSTALL_FAILED, error=repr(problem)))
+
+    def _fact(self, stopped: AutoStop | None, detail: str | None = None) -> AutoFact:
+        kept = [_as_asked(one) for one in self._kept]
+        allow = self._options.allow.value
+        return AutoFact(allow=allow, kept=kept, stopped=stopped, detail=detail)
+
+    def _say(self, text: str) -> None:
+        if not self._options.quiet:
+            print(f"stepscope: {text}", file=sys.stderr, flush=True)
+
+
+def _as_asked(context: FixContext) -> str:
+    """As `--fix` takes it."""
+    return context.fix.name if context.value is None else f"{context.fix.name}={context.value}"
