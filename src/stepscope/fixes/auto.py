@@ -30,7 +30,9 @@ _FIRST_STEPS: Final = 24
 """Nothing is tried in these: a program warms up."""
 _TIMED_STEPS = 8  # the last of them show how long a step takes
 _LOSS = 0.05  # of the steps with a candidate that is slower: what they take longer, by experience
-_OF_THE_REST = 4  # a contest takes at most one part in so many of the steps that are left
+_OF_THE_REST = 4
+"""A contest takes at most one part in so many of the steps that are left, or twice what a clear one
+needs. Nearly all of that is training that goes on all the same."""
 _SEED = 25
 _KINDS = [*FixKind]  # the most exact first
 
@@ -56,7 +58,8 @@ class AutoFixes:
         self._acting = False  # whether any fix is on
         self._called: set[tuple[int, bool, bool]] = set()
         """Models, and in which mode, that were called with what is on now."""
-        self._was_finite = True  # whether all losses were, before any fix was on
+        self._was_finite: bool | None = None
+        """Whether all losses were before any fix was on; None: none has been."""
         self._why_none = AutoStop.NOTHING_TO_TRY
         self._over = False
 
@@ -130,7 +133,7 @@ class AutoFixes:
             return AutoStop.CAPTURES
         if distributed.is_available() and distributed.is_initialized():
             return AutoStop.DISTRIBUTED
-        if self._was_finite and self._acting and core.log.not_finite:
+        if self._was_finite and core.log.not_finite:
             return AutoStop.NOT_FINITE
         return None
 
@@ -155,7 +158,9 @@ class AutoFixes:
         """What nothing speaks against, exact ones first, then by what they usually gain."""
         fixes = [context.fix for context in self._contexts.values()]
         answers = check_fixes(self._live(), fixes)
+        lost = self._start if len(self._start) == 1 else ()
         found = [self._contexts[one.name] for one in answers if one.refused is None]
+        found = [one for one in found if one not in lost]
         found.sort(key=lambda one: (_KINDS.index(one.fix.kind), -one.fix.prior_gain))
         self._candidates.extend((one,) for one in found)
 
@@ -206,13 +211,13 @@ class AutoFixes:
         self._trying = candidate
         self._called.clear()
         self._contest_ns = monotonic_ns()
-        most_steps = max(most_steps, blocks.least)
+        most_steps = max(most_steps, 2 * blocks.least)
         self._contest = Contest(self._switch, self._clock, blocks, self._draw, most_steps)
         self._contest.begin()
 
     def _switch(self, on: bool) -> None:
-        if on and not self._acting:
-            self._was_finite = self._was_finite and not self._core.log.not_finite
+        if on and self._was_finite is None:
+            self._was_finite = not self._core.log.not_finite
         self._acting = on or bool(self._kept)
         for context in self._trying:
             context.switch(on)
@@ -246,7 +251,7 @@ class AutoFixes:
                 one.tell()
             times = f"{result.before_ms:.3g} → {result.after_ms:.3g} ms per step"
             self._say(f"{', '.join(fact.candidate)} on: {times}")
-        elif tried == self._start:
+        elif tried is self._start:
             self._find_candidates()
 
     def _did_as_allowed(self, tried: FixContext) -> bool:
