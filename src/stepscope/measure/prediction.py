@@ -160,7 +160,7 @@ def kept_earlier(folder: Path, program: Program) -> tuple[str, ...]:
     beside a run's folder; none without one."""
     machine = describe_machine()
     device = "cuda" if machine.gpus else "cpu"
-    now = (program.name, masked_arguments(program.arguments), package_version("torch"), False)
+    now = (program.name, masked_arguments(program.arguments), package_version("torch"), None)
     key = machine_key(machine, device)
     for other, record in _beside(folder):
         if record.options is None or not record.options.auto:
