@@ -163,6 +163,9 @@ def test_with_nothing_to_gain_nothing_is_changed(observed):
     assert program.losses == bare(1500)
     assert run.last.kept == []
     assert len(run.facts(ContestFact)) == 3
+    core = same[0].context.seams.core
+    assert not core.fixing  # so clocks may rest
+    assert not any(one.__qualname__.startswith("AutoFixes") for one in core.around_root)
     assert read_facts(run.folder / "facts.jsonl").fixes == []
 
 
