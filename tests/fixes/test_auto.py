@@ -278,6 +278,56 @@ def test_during_a_contest_a_loss_that_is_not_finite_switches_all_off(observed):
     assert run.last.stopped is AutoStop.NOT_FINITE
 
 
+def test_what_is_kept_goes_off_too_once_it_is_in_doubt(observed):
+    fix = Planted("good", 1.5)
+    with observed(fix) as (program, run):
+        program.train(600)
+        assert fix.context.on
+        program.step(scale=math.inf)
+        program.train(20)
+    assert not fix.context.on
+    assert run.last.stopped is AutoStop.NOT_FINITE
+    assert run.last.kept == []
+
+
+def test_a_fix_that_cannot_be_installed_is_left_out(observed):
+    fix, good = Planted("broken"), Planted("good", 1.5)
+
+    def install(value, context):
+        raise ValueError("no")
+
+    fix.install = install
+    with observed(fix, good) as (program, run):
+        program.train(600)
+    assert run.last.kept == ["good"]
+
+
+def test_what_fails_at_the_very_start_leaves_the_program_alone(observed):
+    fix = Planted("good", 1.5)
+
+    def parse(text):
+        raise ValueError("no")
+
+    fix.parse = parse
+    with observed(fix) as (program, run):
+        program.train(60)
+    assert run.last.stopped is AutoStop.FIX_FAILED
+    assert program.losses == bare(60)
+
+
+def test_a_program_whose_first_call_in_a_contest_fails_sees_its_own_error(observed):
+    fix = Planted("good", 1.5)
+    with observed(fix) as (program, _):
+        program.train(130)
+        while not fix.context.on:
+            program.step()
+        fix.context.watching.core.around_root[0].__self__._called.clear()
+        with pytest.raises(RuntimeError, match="cannot be multiplied"):
+            program.net(torch.randn(8, 5))
+        program.train(20)
+    assert not fix.context.on
+
+
 def test_a_program_whose_losses_were_never_finite_is_served_too(observed):
     fix = Planted("good", 1.5)
     with observed(fix) as (program, run):

@@ -33,6 +33,7 @@ _LOSS = 0.05  # of the steps with a candidate that is slower: what they take lon
 _OF_THE_REST = 4
 """A contest takes at most one part in so many of the steps that are left, or twice what a clear one
 needs. Nearly all of that is training that goes on all the same."""
+_WATCHED_EVERY = 16  # steps, once all is decided: what is kept may still turn out to be in doubt
 _SEED = 25
 _KINDS = [*FixKind]  # the most exact first
 
@@ -66,22 +67,24 @@ class AutoFixes:
     def install(self) -> None:
         """Put in place, switched off, what may be tried. Before the program's first line."""
         core, seams = self._core, self._observer.seams
-        for fix in all_fixes(quiet=True):
-            if self._may_try(fix):
-                value = fix.parse(fix.suggested[0] if fix.suggested else None)
-                context = FixContext(fix, seams, value, on=False)
-                if install_fix(context):
-                    self._contexts[fix.name] = context
-        explain_failures(self._contexts.values(), seams)
         core.around_root.insert(0, self._root_called)
         core.on_step.append(self._step_ended)
         core.fixing = True  # every step is clocked alike until all is decided
         core.facts.write(self._fact(None))
-        self._start = self._started_with(self._options.start)
-        if self._start:
-            self._candidates.append(self._start)
-            self._trying = self._start
-            self._switch(True)
+        try:
+            for fix in filter(self._may_try, all_fixes(quiet=True)):
+                value = fix.parse(fix.suggested[0] if fix.suggested else None)
+                context = FixContext(fix, seams, value, on=False)
+                if install_fix(context):
+                    self._contexts[fix.name] = context
+            explain_failures(self._contexts.values(), seams)
+            self._start = self._started_with(self._options.start)
+            if self._start:
+                self._candidates.append(self._start)
+                self._trying = self._start
+                self._switch(True)
+        except Exception as problem:
+            self._end(AutoStop.FIX_FAILED, repr(problem))
 
     def _may_try(self, fix: Fix) -> bool:
         """Whether it is for speed, of an allowed kind, and can be switched here."""
@@ -105,28 +108,36 @@ class AutoFixes:
 
     def _step_ended(self, step: int) -> int:
         """After a step: from which one on to be called again."""
-        if self._over:
-            return NEVER
+        following = step + 1
         try:
-            doubt = self._doubt()
-            if doubt is not None:
-                return self._end(doubt)
-            if step < _FIRST_STEPS:
-                return self._warm_up(step)
-            if self._contest is not None:
-                result = self._contest.step_ended()
-                if result is None:
-                    return step + 1
-                self._decided(result)
-            elif not self._step_ms:
-                self._warmed_up()
-            return self._next(step)
+            if doubt := self._doubt():
+                self._end(doubt)
+            elif not self._over:
+                following = self._go_on(step)
         except Exception as problem:
-            return self._end(AutoStop.FIX_FAILED, repr(problem))
+            self._end(AutoStop.FIX_FAILED, repr(problem))
+        if self._over:
+            return step + _WATCHED_EVERY if self._kept else NEVER
+        return following
+
+    def _go_on(self, step: int) -> int:
+        """The next step of what is under way; the same."""
+        if step < _FIRST_STEPS:
+            return self._warm_up(step)
+        if self._contest is not None:
+            result = self._contest.step_ended()
+            if result is None:
+                return step + 1
+            self._decided(result)
+        elif not self._step_ms:
+            self._warmed_up()
+        return self._next(step)
 
     def _doubt(self) -> AutoStop | None:
         """Why nothing may be on in this program any more."""
         core, distributed = self._core, torch.distributed
+        if self._over and not self._kept:
+            return None
         if core.compiles:
             return AutoStop.COMPILES
         if core.captures:
@@ -179,7 +190,8 @@ class AutoFixes:
             elif not self._excluded(candidate):
                 self._begin(candidate, blocks, self._steps_left(step) // _OF_THE_REST)
                 return step + 1
-        return self._end(AutoStop.DONE if self._contest_ns else self._why_none)
+        self._end(AutoStop.DONE if self._contest_ns else self._why_none)
+        return NEVER
 
     def _excluded(self, candidate: Sequence[FixContext]) -> bool:
         pairs = ((one.fix.name, kept.fix.name) for one in candidate for kept in self._kept)
@@ -278,24 +290,21 @@ class AutoFixes:
         self._called.add(mode)
         return result
 
-    def _end(self, why: AutoStop, detail: str | None = None) -> int:
+    def _end(self, why: AutoStop, detail: str | None = None) -> None:
         """Try nothing any more. Unless all is decided, switch everything off."""
         self._over = True
-        if why in (AutoStop.DONE, AutoStop.NOTHING_TO_TRY, AutoStop.TOO_SHORT):
-            detail = None
-        else:
+        if why not in (AutoStop.DONE, AutoStop.NOTHING_TO_TRY, AutoStop.TOO_SHORT):
             self._all_off()
             self._say(f"--auto ended, all fixes off: {why.words}")
-        self._contest = None
         if not self._kept:
-            self._core.around_root.remove(self._root_called)
+            if self._root_called in self._core.around_root:
+                self._core.around_root.remove(self._root_called)
             self._core.fixing = bool(self._core.fixes)
         self._core.facts.write(self._fact(why, detail))
-        return NEVER
 
     def _all_off(self) -> None:
         """The program goes on as written."""
-        self._acting = False
+        self._over, self._acting, self._contest = True, False, None
         self._kept.clear()
         for context in self._contexts.values():
             try:
