@@ -169,6 +169,15 @@ def test_with_nothing_to_gain_nothing_is_changed(observed):
     assert read_facts(run.folder / "facts.jsonl").fixes == []
 
 
+def test_what_the_program_applies_itself_is_not_tried(observed):
+    fix, other = Planted("fix", 1.5), Planted("other", 1.5)
+    with observed(fix, other) as (program, run):
+        program.step()
+        fix.context.watching.core.placed["fix"] = fix.context
+        program.train(600)
+    assert [one.candidate for one in run.facts(ContestFact)] == [["other"]]
+
+
 def test_without_candidates_it_is_over_after_the_first_steps(observed):
     with observed() as (program, run):
         program.train(30)
@@ -243,6 +252,16 @@ def test_a_call_that_fails_is_made_again_without_fixes(observed, capsys):
     assert run.last.stopped is AutoStop.FIX_FAILED
     assert "view size" in run.last.detail
     assert "all fixes off: a fix failed" in capsys.readouterr().err
+
+
+def test_that_holds_beside_fixes_that_are_kept(observed):
+    good, fix = Planted("good", 1.5), Planted("broken", 2.0, called=raises)
+    with observed(good, fix) as (program, run):
+        program.train(900)
+    assert not good.context.on
+    assert run.facts(ContestFact)[0].kept
+    assert program.losses == bare(900)
+    assert run.last.kept == []
 
 
 def test_a_fix_that_fails_to_go_on_ends_it(observed):

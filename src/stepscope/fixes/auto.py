@@ -56,9 +56,9 @@ class AutoFixes:
         self._clock: Clock = HostClock()
         self._contest_ns = self._timed_ns = 0  # when they began
         self._step_ms = 0.0
-        self._acting = False  # whether any fix is on
-        self._called: set[tuple[int, bool, bool]] = set()
-        """Models, and in which mode, that were called with what is on now."""
+        self._acting = self._candidate_on = False  # whether any fix is on; what is tried just now
+        self._called: set[tuple[int, bool, bool, bool]] = set()
+        """Models, and in which mode, called in this contest, with the candidate or without."""
         self._was_finite: bool | None = None
         """Whether all losses were before any fix was on; None: none has been."""
         self._why_none = AutoStop.NOTHING_TO_TRY
@@ -194,8 +194,14 @@ class AutoFixes:
         return NEVER
 
     def _excluded(self, candidate: Sequence[FixContext]) -> bool:
-        pairs = ((one.fix.name, kept.fix.name) for one in candidate for kept in self._kept)
-        return any(exclude_each_other(*pair) for pair in pairs)
+        """Whether it does not go with what is on, or the program has applied it meanwhile."""
+        applied = self._core.placed
+        beside = [*applied, *(kept.fix.name for kept in self._kept)]
+        names = [one.fix.name for one in candidate]
+        return any(
+            name in applied or any(exclude_each_other(name, other) for other in beside)
+            for name in names
+        )
 
     def _steps_needed(self, candidate: Sequence[FixContext], blocks: Blocks) -> int:
         """After how many more steps a usual gain has paid for a usual contest, and for what it
@@ -215,7 +221,7 @@ class AutoFixes:
         loader = self._live().loader
         try:
             epoch = 0 if loader is None else len(loader.loader)
-        except (TypeError, NotImplementedError):  # of an iterable dataset
+        except Exception:  # an iterable dataset has none, and a sampler may have its own idea
             epoch = 0
         return max(step, epoch - step)
 
@@ -230,6 +236,7 @@ class AutoFixes:
     def _switch(self, on: bool) -> None:
         if on and self._was_finite is None:
             self._was_finite = not self._core.log.not_finite
+        self._candidate_on = on
         self._acting = on or bool(self._kept)
         for context in self._trying:
             context.switch(on)
@@ -275,7 +282,7 @@ class AutoFixes:
     def _root_called(self, call: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
         """The first call of a model with other fixes on: where it fails, it is made again without
         any, as the program was written."""
-        mode = id(module), module.training, torch.is_grad_enabled()
+        mode = id(module), module.training, torch.is_grad_enabled(), self._candidate_on
         if not self._acting or mode in self._called or self._core.device.capturing:
             return call(module, *args, **kwargs)
         before = StateSnapshot(module)
@@ -283,8 +290,9 @@ class AutoFixes:
             result = call(module, *args, **kwargs)
         except Exception as problem:
             self._all_off()
+            self._core.facts.write(self._fact(None))
             before.restore()
-            result = call(module, *args, **kwargs)
+            result = call(module, *args, **kwargs)  # which raises what the program itself does
             self._end(AutoStop.FIX_FAILED, repr(problem))
             return result
         self._called.add(mode)
