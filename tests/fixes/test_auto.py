@@ -216,7 +216,8 @@ def test_a_fix_that_took_no_effect_is_not_kept(observed):
     fix.install = lambda value, context: setattr(fix, "context", context)
     with observed(fix) as (program, run):
         program.train(600)
-    assert run.last.kept == []
+    assert run.last.kept == run.facts(ContestFact) == []
+    assert run.last.stopped is AutoStop.DONE
 
 
 def test_nothing_is_tried_that_the_rest_of_the_run_cannot_pay_back(observed):
@@ -382,6 +383,14 @@ def test_where_that_no_longer_gains_all_others_are_tried(observed):
     assert run.facts(ContestFact)[0].candidate == ["one"]
     assert run.last.kept == ["other"]
     assert not one.context.on
+
+
+def test_where_that_does_nothing_any_more_all_others_are_tried(observed):
+    one, other = Planted("one"), Planted("other", 1.2)
+    one.install = lambda value, context: setattr(one, "context", context)
+    with observed(one, other, start=("one",)) as (program, run):
+        program.train(900)
+    assert run.last.kept == ["other"]
 
 
 def test_a_contest_that_the_programs_end_cuts_short_leaves_a_readable_folder(observed):

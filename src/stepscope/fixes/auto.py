@@ -59,6 +59,7 @@ class AutoFixes:
         self._acting = self._candidate_on = False  # whether any fix is on; what is tried just now
         self._called: set[tuple[int, bool, bool, bool]] = set()
         """Models, and in which mode, called in this contest, with the candidate or without."""
+        self._effective = False  # whether the candidate was seen to change anything
         self._was_finite: bool | None = None
         """Whether all losses were before any fix was on; None: none has been."""
         self._why_none = AutoStop.NOTHING_TO_TRY
@@ -126,9 +127,12 @@ class AutoFixes:
             return self._warm_up(step)
         if self._contest is not None:
             result = self._contest.step_ended()
-            if result is None:
+            if result is not None:
+                self._decided(result)
+            elif self._contest.blocks_tried and not self._took_effect():
+                self._drop()
+            else:
                 return step + 1
-            self._decided(result)
         elif not self._step_ms:
             self._warmed_up()
         return self._next(step)
@@ -228,6 +232,7 @@ class AutoFixes:
     def _begin(self, candidate: tuple[FixContext, ...], blocks: Blocks, most_steps: int) -> None:
         self._trying = candidate
         self._called.clear()
+        self._effective = False
         self._contest_ns = monotonic_ns()
         most_steps = max(most_steps, 2 * blocks.least)
         self._contest = Contest(self._switch, self._clock, blocks, self._draw, most_steps)
@@ -271,6 +276,19 @@ class AutoFixes:
             times = f"{result.before_ms:.3g} → {result.after_ms:.3g} ms per step"
             self._say(f"{', '.join(fact.candidate)} on: {times}")
         elif tried is self._start:
+            self._find_candidates()
+
+    def _took_effect(self) -> bool:
+        """Whether what was on in a block has changed anything."""
+        self._effective = self._effective or any(one.outcome.applied for one in self._trying)
+        return self._effective
+
+    def _drop(self) -> None:
+        """What changes nothing here needs no contest."""
+        tried = self._trying
+        self._switch(False)
+        self._contest, self._trying = None, ()
+        if tried is self._start:
             self._find_candidates()
 
     def _did_as_allowed(self, tried: FixContext) -> bool:

@@ -123,6 +123,8 @@ class Contest:
         self._ended: list[_Block] = []  # whose times are not known yet
         self._known: list[_Block] = []
         self._judged = 0
+        self.blocks_tried = 0
+        """Blocks that the candidate has been on in."""
 
     def begin(self) -> None:
         """A step has ended, and the first block begins."""
@@ -140,6 +142,7 @@ class Contest:
         if len(self._block.marks) <= self._blocks.steps:
             return None
         self._ended.append(self._block)
+        self.blocks_tried += self._block.on
         self._read()
         pairs, decision = len(self._known) // 2, Decision.OPEN
         if pairs > self._judged:
