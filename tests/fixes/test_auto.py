@@ -111,13 +111,14 @@ def observed(tmp_path, monkeypatch, clock):
     """`observed(*fixes, …)`: a program under `--auto` with no fixes but these."""
 
     @contextmanager
-    def run(*fixes, allow=FixKind.EXACT, start=(), steps=None):
+    def run(*fixes, allow=FixKind.EXACT, start=(), steps=None, apart=()):
         monkeypatch.setattr(auto, "all_fixes", lambda quiet: [*fixes])
         by_name = {one.name: one for one in fixes}
         monkeypatch.setattr(
             auto, "parse_fixes", lambda asked: [(by_name[name], None) for name in asked]
         )
-        monkeypatch.setattr(auto, "exclude_each_other", lambda one, other: False)
+        exclude = lambda one, other: one != other and {one, other} <= {*apart}  # noqa: E731
+        monkeypatch.setattr(auto, "exclude_each_other", exclude)
         options = ProbeOptions(str(tmp_path), monotonic_ns(), window=0, overhead=0.01)
         options = replace(options, auto=AutoOptions(allow, start), steps=steps)
         observer = Observer(options)
@@ -167,6 +168,19 @@ def test_with_nothing_to_gain_nothing_is_changed(observed):
     assert not core.fixing  # so clocks may rest
     assert not any(one.__qualname__.startswith("AutoFixes") for one in core.around_root)
     assert read_facts(run.folder / "facts.jsonl").fixes == []
+
+
+@pytest.mark.parametrize(("second", "kept"), [(1.5, "second"), (1.0, "first")])
+def test_of_two_that_exclude_each_other_the_better_one_is_kept(second, kept, observed):
+    fixes = [Planted("first", 1.2), Planted("second", second)]
+    with observed(*fixes, apart=("first", "second")) as (program, run):
+        for _ in range(1500):
+            program.step()
+            assert sum(one.context.on for one in fixes) <= 1
+    assert run.last.kept == [kept]
+    assert [one.fix.name for one in (fix.context for fix in fixes) if one.on] == [kept]
+    told = read_facts(run.folder / "facts.jsonl").fixes
+    assert {one["name"] for one in told} == {kept}
 
 
 def test_what_the_program_applies_itself_is_not_tried(observed):

@@ -52,6 +52,8 @@ class AutoFixes:
         self._start: tuple[FixContext, ...] = ()
         self._kept: list[FixContext] = []
         self._trying: tuple[FixContext, ...] = ()
+        self._replaced: tuple[FixContext, ...] = ()
+        """What is kept and does not go with that: off while it is on."""
         self._contest: Contest | None = None
         self._clock: Clock = HostClock()
         self._contest_ns = self._timed_ns = 0  # when they began
@@ -70,6 +72,7 @@ class AutoFixes:
         core, seams = self._core, self._observer.seams
         core.around_root.insert(0, self._root_called)
         core.on_step.append(self._step_ended)
+        core.on_end.append(self._tell)
         core.fixing = True  # every step is clocked alike until all is decided
         core.facts.write(self._fact(None))
         try:
@@ -198,12 +201,11 @@ class AutoFixes:
         return NEVER
 
     def _excluded(self, candidate: Sequence[FixContext]) -> bool:
-        """Whether it does not go with what is on, or the program has applied it meanwhile."""
+        """Whether the program has applied it meanwhile, or what does not go with it."""
         applied = self._core.placed
-        beside = [*applied, *(kept.fix.name for kept in self._kept)]
         names = [one.fix.name for one in candidate]
         return any(
-            name in applied or any(exclude_each_other(name, other) for other in beside)
+            name in applied or any(exclude_each_other(name, other) for other in applied)
             for name in names
         )
 
@@ -231,6 +233,11 @@ class AutoFixes:
 
     def _begin(self, candidate: tuple[FixContext, ...], blocks: Blocks, most_steps: int) -> None:
         self._trying = candidate
+        self._replaced = tuple(
+            kept
+            for kept in self._kept
+            if any(exclude_each_other(kept.fix.name, one.fix.name) for one in candidate)
+        )
         self._called.clear()
         self._effective = False
         self._contest_ns = monotonic_ns()
@@ -243,15 +250,20 @@ class AutoFixes:
             self._was_finite = not self._core.log.not_finite
         self._candidate_on = on
         self._acting = on or bool(self._kept)
-        for context in self._trying:
-            context.switch(on)
+        coming, going = self._trying, self._replaced
+        if not on:
+            coming, going = going, coming
+        for context in going:
+            context.switch(False)
+        for context in coming:
+            context.switch(True)
 
     def _decided(self, result: ContestResult) -> None:
         """A contest is over: keep the candidate, or have it off."""
         tried, ratio = self._trying, result.ratio
         kept = result.gains and all(self._did_as_allowed(one) for one in tried)
         if kept:
-            self._kept += tried
+            self._kept = [one for one in self._kept if one not in self._replaced] + [*tried]
         else:
             self._switch(False)
         fact = ContestFact(
@@ -271,8 +283,6 @@ class AutoFixes:
         self._core.facts.write(self._fact(None))
         if kept:
             self._step_ms = result.after_ms
-            for one in tried:
-                one.tell()
             times = f"{result.before_ms:.3g} → {result.after_ms:.3g} ms per step"
             self._say(f"{', '.join(fact.candidate)} on: {times}")
         elif tried is self._start:
@@ -337,6 +347,11 @@ class AutoFixes:
                 context.switch(False)
             except Exception as problem:
                 context.not_applied(NotApplied(INSTALL_FAILED, error=repr(problem)))
+
+    def _tell(self) -> None:
+        """The program is over: what was kept is told of like other fixes."""
+        for context in self._kept:
+            context.tell()
 
     def _fact(self, stopped: AutoStop | None, detail: str | None = None) -> AutoFact:
         kept = [_as_asked(one) for one in self._kept]
