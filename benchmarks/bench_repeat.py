@@ -109,8 +109,7 @@ def summed_up(name: str, records: Sequence["ProcessRecord"]) -> dict[str, Any]:
     well."""
     from msgspec import to_builtins
 
-    from stepscope.stats.intervals import estimate
-    from stepscope.stats.stability import why_unstable
+    from stepscope.stats.intervals import estimate, why_unstable
     from stepscope.stats.verdict import noise_floor
 
     series = _series(records)

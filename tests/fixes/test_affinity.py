@@ -13,7 +13,7 @@ from stepscope.fixes.data.affinity import (
     ONE_NUMA_NODE,
     cores_near_gpu,
 )
-from stepscope.fixes.inspect.cpus import move_threads
+from stepscope.fixes.inspect.devices import move_threads
 from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
 from stepscope.record.fix import NotApplied

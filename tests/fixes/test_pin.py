@@ -72,6 +72,7 @@ class Program:
 
     def __init__(self, run):
         context = FixContext(fix_named("pin"), run.observer.seams)
+        context.tell()
         self.copies = NonBlockingCopies(context, lambda: self.asked.append("waits"))
         self.asked = []
 

@@ -82,7 +82,7 @@ class TestWithoutGpu:
 
         run, side = placed
         with_it = program()
-        run.observer.seams.inert = True
+        run.observer.core.inert = True
         assert torch.equal(program(), with_it)
         assert side.taken
 

@@ -20,7 +20,7 @@ from story_reading import (
 )
 
 from stepscope.report.story.blocks import Card, Missing, TimelineView
-from stepscope.report.story.run.story import story_of_run
+from stepscope.report.story.run.story import run_screen, story_of_run
 
 RECORDED = sorted(path.stem for path in (CAUSES / "recorded").glob("*.zip"))
 
@@ -190,6 +190,49 @@ def test_a_fix_that_was_asked_for_is_told_of(subject):
     ]  # fmt: skip
     told = story_of_run(subject.replaced(document=subject.document | {"fixes": fixes}))
     assert "pin not applied: there is no GPU" in words(told)
+
+
+CONTEST = {
+    "candidate": ["foreach"],
+    "kept": False,
+    "ratio": 0.97,
+    "low": 0.94,
+    "high": 1.01,
+    "pairs": 4,
+    "steps": 64,
+    "seconds": 0.6,
+    "before_ms": 10.0,
+    "after_ms": 10.3,
+    "in_place": True,
+}
+KEPT = CONTEST | {"candidate": ["amp=bf16"], "kept": True, "ratio": 1.6, "low": 1.5, "high": 1.7}
+
+
+def tried(subject, kept, contests, stopped):
+    before, after = (16.0, 10.0) if contests else (None, None)
+    auto = {"allow": "numeric", "kept": kept, "contests": contests, "stopped": stopped}
+    auto |= {"before_ms": before, "after_ms": after}
+    return subject.replaced(document=subject.document | {"auto": auto})
+
+
+@pytest.mark.parametrize("tell", [run_screen, story_of_run])
+def test_what_auto_kept_is_told_with_all_its_contests(tell, subject):
+    story = tell(tried(subject, ["amp=bf16"], [CONTEST, KEPT], "done"))
+    assert "--auto kept amp=bf16: 1.60× faster, 16.0 → 10.0 ms" in words(story)
+    assert column(table(story, "contests"), "fix") == ["foreach", "amp=bf16"]
+    assert column(table(story, "contests"), "kept") == ["no", "yes"]
+
+
+@pytest.mark.parametrize(
+    ("stopped", "why"),
+    [
+        (None, "the program ended first"),
+        ("compiles", "the program compiles"),
+        ("too_short", "the run is too short to pay a contest back"),
+    ],
+)
+def test_why_auto_kept_nothing_is_told(stopped, why, subject):
+    assert f"--auto kept nothing: {why}" in words(run_screen(tried(subject, [], [], stopped)))
 
 
 def test_masked_arguments_are_in_no_command(subject):

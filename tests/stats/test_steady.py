@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from stepscope.stats.stability import why_unstable
+from stepscope.stats.intervals import why_unstable
 
 
 def noisy(length, share=0.03, seed=0):

@@ -1,12 +1,14 @@
 """Fixes in the test's own process: put in place, looked at, taken out again."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic_ns
 from typing import Any
 
-from stepscope.fixes.apply import apply_fixes
+from stepscope.fixes.apply import apply_fixes, install_fix
+from stepscope.fixes.base import FixContext
+from stepscope.fixes.registry import parse_fixes
 from stepscope.launch.bootstrap import check_fixes
 from stepscope.probe.boot import watch_forks
 from stepscope.probe.observer import Observer
@@ -25,6 +27,14 @@ class Fixed:
         self.folder = folder
         options = ProbeOptions(str(folder), monotonic_ns(), window=0, fixes=asked, clocks=clocks)
         self.observer = Observer(options)
+        self.off: dict[str, FixContext] = {}
+
+    def switchable(self, asked: str) -> FixContext:
+        """A fix, installed and off."""
+        [(fix, value)] = parse_fixes([asked])
+        context = FixContext(fix, self.observer.seams, value, on=False)
+        assert install_fix(context)
+        return context
 
     def checks(self) -> dict[str, NotApplied | None]:
         """What fixes last said of the program, by name."""
@@ -45,12 +55,16 @@ class Fixed:
 
 
 @contextmanager
-def fixed(folder: Path, *asked: str, clocks: bool = True, checks: bool = False) -> Iterator[Fixed]:
+def fixed(
+    folder: Path, *asked: str, clocks: bool = True, checks: bool = False, off: Iterable[str] = ()
+) -> Iterator[Fixed]:
     """`with fixed(tmp_path, "pin", "workers=2") as run:` — and out of torch again at the end.
-    `checks`: fixes are asked whether they would apply."""
+    `checks`: fixes are asked whether they would apply. `off`: others, in `run.off`, that are
+    installed and act once they are switched on."""
     folder.mkdir(parents=True, exist_ok=True)
     run = Fixed(folder, asked, clocks)
     apply_fixes(asked, run.observer.seams)
+    run.off = {one: run.switchable(one) for one in off}
     if checks:
         check_fixes(run.observer)
     watch = ImportWatch(monotonic_ns())

@@ -15,8 +15,7 @@ from stepscope.bench.grid import BenchRequest, variant_label
 from stepscope.bench.record import ProcessRecord, Records, by_point, results_of
 from stepscope.bench.results import BenchResult, PointSpeed, PointStatus, PointSummary, Speedup
 from stepscope.record.version import __version__
-from stepscope.stats.intervals import estimate
-from stepscope.stats.stability import why_unstable
+from stepscope.stats.intervals import estimate, why_unstable
 from stepscope.stats.verdict import compare_processes, noise_floor
 from stepscope.workloads.measure.record import (
     AnyMeasured,

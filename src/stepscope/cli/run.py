@@ -2,12 +2,16 @@
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from stepscope.record.errors import StepscopeError, UsageError
-from stepscope.record.probe_options import ProbeOptions
+from stepscope.record.fix import FixKind
+from stepscope.record.probe_options import AutoOptions, ProbeOptions
+
+if TYPE_CHECKING:
+    from stepscope.launch.program import Program
 
 
 def _share(_: click.Context, __: click.Parameter, text: str) -> float:
@@ -21,7 +25,24 @@ def _share(_: click.Context, __: click.Parameter, text: str) -> float:
     return share
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
+class _Run(click.Command):
+    """`--auto` alone means `--auto=exact`; the word that follows it is the program."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        options = [one for one in self.params if isinstance(one, click.Option)]
+        valued = {name for one in options if not one.is_flag for name in one.opts}
+        given: list[str] = []
+        left = iter(args)
+        for arg in left:
+            given.append(f"{arg}={FixKind.EXACT}" if arg == "--auto" else arg)
+            if arg in valued - {"--auto"}:
+                given += [value for value in [next(left, None)] if value is not None]
+            elif arg == "--" or not arg.startswith("-"):
+                break
+        return super().parse_args(ctx, [*given, *left])
+
+
+@click.command(cls=_Run, context_settings={"allow_interspersed_args": False})
 @click.option("-m", "module", is_flag=True, help="PROGRAM is a module, as in python -m.")
 @click.option("--steps", type=click.IntRange(1), help="End the program cleanly after N steps.")
 @click.option("--warmup", type=click.IntRange(0), help="Steps left out as warm-up [detected].")
@@ -30,6 +51,12 @@ def _share(_: click.Context, __: click.Parameter, text: str) -> float:
 @click.option("--window-at", type=click.IntRange(2), help="First step of the window [detected].")
 @click.option(
     "--fix", "fixes", multiple=True, metavar="NAME[=VALUE]", help="Apply a fix (stepscope fixes)."
+)
+@click.option(
+    "--auto",
+    type=click.Choice([FixKind.EXACT.value, FixKind.NUMERIC.value]),
+    metavar="[=exact|numeric]",
+    help="Try fixes while it runs and keep what gains [exact]. Records no kernels.",
 )
 @click.option("--python", is_flag=True, help="Sample the host's Python code too (py-spy).")
 @click.option("--memory", is_flag=True, help="Find the lines behind the memory peak.")
@@ -52,6 +79,7 @@ def run(
     window: int,
     no_window: bool,
     fixes: tuple[str, ...],
+    auto: str | None,
     python: bool,
     memory: bool,
     out: Path | None,
@@ -93,11 +121,12 @@ def run(
         probing = ProbeOptions(
             folder=str(folder.absolute()),
             launched_ns=0,
-            window=0 if no_window else window,
+            window=0 if no_window or auto else window,
             stacks=0 if memory_of == "cpu" else 2,
             memory=memory_of,
             python=python,
             fixes=fixes,
+            auto=_auto_options(auto, folder, target, quiet) if auto else None,
             **options,
         )
         outcome = observe_program(request, probing)
@@ -109,6 +138,12 @@ def run(
                 unused.rmdir()
             break
     return exit_code
+
+
+def _auto_options(allow: str, folder: Path, program: "Program", quiet: bool) -> AutoOptions:
+    from stepscope.measure.prediction import kept_earlier
+
+    return AutoOptions(FixKind(allow), kept_earlier(folder, program), quiet)
 
 
 _LONGEST_WAIT_S = 600.0

@@ -16,8 +16,8 @@ from stepscope.stats.intervals import (
     Processes,
     block_means,
     log_means,
+    why_unstable,
 )
-from stepscope.stats.stability import why_unstable
 from stepscope.stats.verdict import compare_processes, noise_floor, verdict_for_interval
 
 _MANY_TIMES: Final = 30  # on a machine with a load three times its cores

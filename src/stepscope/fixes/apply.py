@@ -20,11 +20,13 @@ from stepscope.fixes.inspect.user_code import raise_location
 from stepscope.fixes.registry import all_fixes, exclude_each_other, parse_fixes
 from stepscope.probe import observer as observers
 from stepscope.probe.boot import watch_forks
+from stepscope.probe.core import Core
 from stepscope.probe.observer import Observer
 from stepscope.probe.patches import Patches, import_watch
 from stepscope.probe.points import compiler, root_model
 from stepscope.probe.points.root_model import inside_wrapper, patch_root_models
 from stepscope.probe.points.seams import FixHost, Seams
+from stepscope.probe.program_state import ConfigReader
 from stepscope.probe.step_rule import NEVER
 from stepscope.probe.unseen import unseen_by_program
 from stepscope.record.facts import FixCheck, FixChecksFact, SiteKind
@@ -51,41 +53,50 @@ def apply_fixes(
 ) -> bool:
     """Install every fix; whether any was. One that fails reports it, and the program runs without
     it. `refused`: why some are not even tried, by name."""
-    placed: list[tuple[Fix, FixContext]] = []
+    placed: list[FixContext] = []
     for fix, value in parse_fixes(asked):
         context = seams.core.placed[fix.name] = FixContext(fix, seams, value)
-        seams.core.report(fix.name, state="asked", value=value, text=fix.missing)
-        try:
-            reason = (refused or {}).get(fix.name) or _no_device(fix)
-            if reason is not None:
-                context.not_applied(reason)
-                continue
-            fix.install(value, context)
-        except Exception as problem:
-            context.not_applied(NotApplied(INSTALL_FAILED, error=repr(problem)))
-            continue
-        placed.append((fix, context))
+        context.tell()
+        if install_fix(context, (refused or {}).get(fix.name)):
+            placed.append(context)
+    if placed:
+        explain_failures(placed, seams)
+    return bool(placed)
+
+
+def install_fix(context: FixContext, refused: NotApplied | None = None) -> bool:
+    """Install a fix; whether that went well. `refused`: why it is not even tried."""
+    try:
+        reason = refused or _no_device(context.fix)
+        if reason is None:
+            context.fix.install(context.value, context)
+            return True
+        context.not_applied(reason)
+    except Exception as problem:
+        context.not_applied(NotApplied(INSTALL_FAILED, error=repr(problem)))
+    return False
+
+
+def explain_failures(placed: Iterable[FixContext], seams: Seams) -> None:
+    """Have the program end with one line if a fix that is on caused its exception."""
 
     def hook(call: Any, kind: Any, error: BaseException, trace: TracebackType | None) -> None:
-        """End the program with one line if a fix caused its exception."""
         where, line = raise_location(trace)
-        for fix, context in placed:
+        for context in placed:
             try:
-                record = fix.explain(error, line)
+                record = context.fix.explain(error, line) if context.on else None
             except Exception:
                 record = None
             if record is not None:
                 record = record if record.place else replace(record, place=where)
                 context.not_applied(record)
-                print(f"stepscope: {fix.name}: {sentence(record)}", file=sys.stderr)
+                print(f"stepscope: {context.fix.name}: {sentence(record)}", file=sys.stderr)
                 if seams.core.log is None:  # nobody asked for the program to be run with it
                     break
                 return
         call(kind, error, trace)
 
-    if placed:
-        seams.around(sys, "excepthook", hook)
-    return bool(placed)
+    seams.around(sys, "excepthook", hook)
 
 
 class CalledAt(NamedTuple):
@@ -157,20 +168,20 @@ class _Unobserved(FixHost):
             self._due = min((callback(self.steps) for callback in self.on_step), default=NEVER)
 
     def _forked(self) -> None:
-        self.seams.inert, self.fixing = True, False
+        self.inert, self.fixing = True, False
         if self.roots is not None:
             self.roots.searching = False
             self.roots.unwatch()
 
     def _end(self) -> None:
         """The program is over: fixes that watched something tell what they saw last."""
-        for callback in () if self.seams.inert else self.on_end:
+        for callback in () if self.inert else self.on_end:
             try:
                 callback()
             except Exception:
                 continue
         for name, context in self.placed.items():
-            if self.steps and not self.seams.inert and context.outcome.reason == NOTHING_FOUND:
+            if self.steps and not self.inert and context.outcome.reason == NOTHING_FOUND:
                 self._warn(name, sentence(context.outcome.not_applied[0]))
         self._root_patches.restore()
         self._patches.restore()
@@ -251,29 +262,31 @@ class FixChecks:
         """Ask all, unless what was there is gone."""
         if any(one() is None for one in self._seen):
             return
+        live = live_program(self._core, self._config)
+        known = [*(one.module for one in live.models), *live.optimizers]
+        loader = None if live.loader is None else live.loader.loader
+        self._seen = [ref(one) for one in (*known, loader) if one is not None]
         with unseen_by_program():
-            checks = check_fixes(self._live_program(), all_fixes(quiet=True))
+            checks = check_fixes(live, all_fixes(quiet=True))
         if checks != self._written:
             self._written = checks
             self._core.facts.write(FixChecksFact(checks=checks))
 
-    def _live_program(self) -> LiveProgram:
-        core, config, feeding = self._core, self._config, self._core.feeding
-        loader = feeding.loader() if feeding is not None else None
-        scaler = core.scaler() if core.scaler is not None else None
-        called = [(inside_wrapper(one), inputs) for one, inputs in config.called]
-        once = {id(one): LiveModel(one, inputs) for one, inputs in reversed(called)}
-        models = [*reversed(once.values())]
-        optimizers = config.optimizers
-        known = [*(one.module for one in models), *optimizers, loader]
-        self._seen = [ref(one) for one in known if one is not None]
-        fed = loader is not None and feeding is not None  # asked so, since loaders have a length
-        return LiveProgram(
-            models=tuple(models),
-            loader=LiveLoader(loader, feeding.largest_bytes) if fed and feeding else None,
-            optimizers=tuple(optimizers),
-            autocast=config.autocast is not None,
-            scaler=scaler is not None and bool(scaler.is_enabled()),
-            items=core.sites.lines(SiteKind.SYNC, HostWait.ITEM),
-            environment_changed=tuple(core.environment_changed),
-        )
+
+def live_program(core: Core, config: ConfigReader) -> LiveProgram:
+    """What a program trains with, as far as that was seen."""
+    feeding = core.feeding
+    loader = feeding.loader() if feeding is not None else None
+    scaler = core.scaler() if core.scaler is not None else None
+    called = [(inside_wrapper(one), inputs) for one, inputs in config.called]
+    once = {id(one): LiveModel(one, inputs) for one, inputs in reversed(called)}
+    fed = loader is not None and feeding is not None  # asked so, since loaders have a length
+    return LiveProgram(
+        models=tuple(reversed(once.values())),
+        loader=LiveLoader(loader, feeding.largest_bytes) if fed and feeding else None,
+        optimizers=tuple(config.optimizers),
+        autocast=config.autocast is not None,
+        scaler=scaler is not None and bool(scaler.is_enabled()),
+        items=core.sites.lines(SiteKind.SYNC, HostWait.ITEM),
+        environment_changed=tuple(core.environment_changed),
+    )

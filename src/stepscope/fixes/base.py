@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import PRIOR_GAINS, ObservedProgram, ProgramPart
@@ -22,6 +23,7 @@ from stepscope.record.fix import (
     Reason,
     SourceEdit,
     SourceLine,
+    Switch,
     TrainingChange,
     fact_state,
     outcome_of,
@@ -101,20 +103,31 @@ def refused_by_all(answers: Iterable[NotApplied | None]) -> NotApplied | None:
 class FixContext:
     """A fix's access to the program, and where it reports what it did."""
 
-    def __init__(self, fix: "Fix", seams: "Seams", value: Any = None) -> None:
-        self.seams = seams
+    def __init__(self, fix: "Fix", seams: "Seams", value: Any = None, on: bool = True) -> None:
+        """`on`: whether the fix acts at once; see `switch`."""
+        from stepscope.probe.points.seams import Gate
+
         self.value = value
-        self._fix = fix
+        self.fix = fix
+        self._gate = Gate(on)
+        self.seams = seams.behind(self._gate)
+        """Where it acts: while it is off, calls pass its handlers by."""
+        self.watching = seams
+        """Where it watches, on or off."""
+        self._told = False
         self._reported: dict[Applied | NotApplied, None] = {}
+        self._on_switch: list[Callable[[bool], None]] = []
+        self._on_root: list[Callable[[Any], None]] = []
+        self._roots: list[ref[Any]] = []
 
     @property
     def outcome(self) -> FixOutcome:
         """What it reported so far."""
-        return outcome_of(self._fix.name, self.value, [*self._reported], self._fix.missing)
+        return outcome_of(self.fix.name, self.value, [*self._reported], self.fix.missing)
 
     def applied(self, record: Applied, kind: FixKind | None = None) -> None:
         """It took effect. `kind`: if not the fix's usual one."""
-        self._report(replace(record, kind=kind or self._fix.kind))
+        self._report(replace(record, kind=kind or self.fix.kind))
 
     def not_applied(self, record: NotApplied) -> None:
         """It does not apply to something (or to anything) here; of a `Broke`: no longer."""
@@ -125,8 +138,8 @@ class FixContext:
         self._report(NotApplied(reason, LOADER, place=self.place(), value=value))
 
     def root_found(self, handler: Callable[[Any], None]) -> None:
-        """`handler(module)` once for every root model, before its first call. Where it fails, the
-        program runs without the fix."""
+        """`handler(module)` once for every root model, before its first call with the fix on. Where
+        it fails, the program runs without the fix."""
 
         def guarded(module: Any) -> None:
             try:
@@ -134,7 +147,50 @@ class FixContext:
             except Exception as problem:
                 self.not_applied(NotApplied(INSTALL_FAILED, error=repr(problem)))
 
-        self.seams.root_found(guarded)
+        if not self._on_root:
+            self.watching.root_found(self._root_found)
+        self._on_root.append(guarded)
+
+    def _root_found(self, module: Any) -> None:
+        self._roots.append(ref(module))
+        for handler in self._on_root if self._gate.on else ():
+            handler(module)
+
+    def when_switched(self, handler: Callable[[bool], None]) -> None:
+        """`handler(on)` whenever the fix goes on or off, which is on now if it is. Off, it puts
+        back exactly what was there."""
+        self._on_switch.append(handler)
+        if self._gate.on:
+            handler(True)
+
+    @property
+    def on(self) -> bool:
+        """Whether the fix acts."""
+        return self._gate.on
+
+    def switch(self, on: bool) -> None:
+        """Have the fix act from the next step on, or no longer. Between two steps, of a fix that
+        can be switched there."""
+        if on == self._gate.on:
+            return
+        self._gate.turn(on)
+        for switched in self._on_switch:
+            switched(on)
+        for root in self._roots if on else ():
+            module = root()
+            for found in self._on_root if module is not None else ():
+                found(module)
+
+    def tell(self) -> None:
+        """Write that it was asked for, and what it reports from now on and has reported so far.
+        What is only tried is not told of."""
+        if self._told:
+            return
+        self._told = True
+        said = {"state": "asked", "value": self.value, "text": self.fix.missing}
+        self.watching.core.report(self.fix.name, **said)
+        for record in self._reported:
+            self._write(record)
 
     def place(self) -> SourceLine | None:
         """The line of the user's code behind the current call."""
@@ -143,11 +199,15 @@ class FixContext:
         return user_location()
 
     def _report(self, record: Applied | NotApplied) -> None:
-        if record in self._reported or self.seams.inert:
+        if record in self._reported or self.watching.core.inert:
             return
         self._reported[record] = None
+        if self._told:
+            self._write(record)
+
+    def _write(self, record: Applied | NotApplied) -> None:
         said = {"state": fact_state(record), "record": record.to_json(), "text": sentence(record)}
-        self.seams.core.report(self._fix.name, **said)
+        self.watching.core.report(self.fix.name, **said)
 
 
 class Fix:
@@ -169,6 +229,10 @@ class Fix:
     """The fix it needs, unless the program does that itself."""
     inside_of: str | None = None
     """For fixes of other packages: the fix it is installed just after. None: after all others."""
+    switch: Switch = Switch.AT_START
+    """When it can be switched on and off. AT_STEP: in `install` it acts through `context.seams`,
+    watches through `context.watching`, and changes nothing outside handlers but in what it hands to
+    `context.when_switched` and `context.root_found`."""
     acts_in_step: bool = True
     """Whether a window of steps can show what it gains."""
     only_if_found: bool = False

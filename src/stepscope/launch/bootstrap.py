@@ -24,6 +24,10 @@ def _prepare(observer: Any) -> None:
         from stepscope.fixes.apply import apply_fixes
 
         apply_fixes(options.fixes, observer.seams)
+    if options.auto is not None:
+        from stepscope.fixes.auto import AutoFixes
+
+        AutoFixes(observer, options.auto).install()
     if options.check_fixes:
         check_fixes(observer)
 

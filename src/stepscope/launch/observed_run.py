@@ -63,7 +63,10 @@ def observe_program(
     lock = folders.lock_folder(folder)
     record = _initial_record(request.program.name, request.program.arguments, folder)
     record.options = RunOptions(
-        warmup=options.warmup, window=options.window, fixes=list(options.fixes)
+        warmup=options.warmup,
+        window=options.window,
+        fixes=list(options.fixes),
+        auto=options.auto is not None,
     )
     try:
         folders.write_run(folder, record)

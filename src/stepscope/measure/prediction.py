@@ -15,15 +15,19 @@ from stepscope.analyze.run.summary import summarize
 from stepscope.diagnose.case import Case, case_of_run, speedup_range
 from stepscope.diagnose.findings import with_findings
 from stepscope.fixes.registry import fix_named
-from stepscope.hardware.machine import Machine
+from stepscope.hardware.machine import Machine, describe_machine, package_version
 from stepscope.hardware.noise_floors import machine_key
+from stepscope.launch.program import Program
 from stepscope.measure.speed import FEWEST_STEADY, read_loader_timing, steady_speed
 from stepscope.record.errors import StepscopeError
+from stepscope.record.facts import AutoFact
 from stepscope.record.finding import Scope
 from stepscope.record.fix import FixState
+from stepscope.record.privacy import masked_arguments
 from stepscope.record.run import RunRecord
 from stepscope.stats.verdict import compare_processes, verdict_for_interval
 from stepscope.store.folder import RUN_FILE, read_run
+from stepscope.store.json_lines import read_facts
 
 Fixes = tuple[str, ...]
 
@@ -127,18 +131,47 @@ def with_fix_effect(run: RunSummary, records: RunRecords) -> RunSummary:
 def _comparable(records: RunRecords, device: str) -> Iterator[Path]:
     """Runs beside it that were begun before it, of the same program with the same arguments on the
     same machine, with fewer fixes; the newest first."""
-    own, here = records.run, records.folder.resolve()
-    beside = ((one / RUN_FILE, one) for one in here.parent.iterdir() if one != here)
-    dated = [(file.stat().st_mtime_ns, one) for file, one in beside if file.is_file()]
-    for _, folder in heapq.nlargest(_NEWEST, dated):
+    own = records.run
+    for folder, other in _beside(records.folder):
         try:
-            other = read_run(folder)
             same = _what_ran(other, device) == _what_ran(own, device)
-        except (StepscopeError, msgspec.ValidationError):
+        except msgspec.ValidationError:
             continue
         earlier = (other.run.started or "") <= (own.run.started or "")
-        if same and earlier and other.run.exit_code is not None and {*other.fixes} < {*own.fixes}:
+        plain = {*other.fixes} < {*own.fixes} and not (other.options and other.options.auto)
+        if same and earlier and other.run.exit_code is not None and plain:
             yield folder
+
+
+def _beside(folder: Path) -> Iterator[tuple[Path, RunRecord]]:
+    """Runs in the same folder as one, the newest first."""
+    here = folder.resolve()
+    beside = ((one / RUN_FILE, one) for one in here.parent.iterdir() if one != here)
+    dated = [(file.stat().st_mtime_ns, one) for file, one in beside if file.is_file()]
+    for _, other in heapq.nlargest(_NEWEST, dated):
+        try:
+            yield other, read_run(other)
+        except (StepscopeError, msgspec.ValidationError):
+            continue
+
+
+def kept_earlier(folder: Path, program: Program) -> tuple[str, ...]:
+    """The fixes that the newest run with `--auto` of a program kept on this machine, of those
+    beside a run's folder; none without one."""
+    machine = describe_machine()
+    device = "cuda" if machine.gpus else "cpu"
+    now = (program.name, masked_arguments(program.arguments), package_version("torch"), None)
+    key = machine_key(machine, device)
+    for other, record in _beside(folder):
+        if record.options is None or not record.options.auto:
+            continue
+        try:
+            if _what_ran(record, device) == (*now, key):
+                last = read_facts(other / "facts.jsonl").last(AutoFact)
+                return tuple(last.kept) if last is not None else ()
+        except (StepscopeError, msgspec.ValidationError):
+            continue
+    return ()
 
 
 def _what_ran(record: RunRecord, device: str) -> tuple[object, ...]:

@@ -68,7 +68,7 @@ class Core(FixHost):
         self.device = DeviceClock(self.log)
         self.window = Window(options, self.log, self.facts)
         self.device.watched = self.window.is_program_profiled
-        keeps_budget = options.overhead is not None and not options.nvtx
+        keeps_budget = options.overhead is not None and not options.nvtx and options.auto is None
         self.sampler = HostSampler(self.log, self.facts, enabled=keeps_budget)
         self.window.before_start = self.sampler.stop
         self.rule = StepRule()
@@ -84,6 +84,8 @@ class Core(FixHost):
         """Called whenever the configuration has been read."""
         self.scaler: ref[Any] | None = None
         """The loss scaler the program uses, if any."""
+        self.captures = False
+        """Whether a CUDA graph was captured."""
         self.feeding: FeedingLoader | None = None
         """The loader that steps get their batches from, as last seen."""
         self.environment_changed: list[str] = []

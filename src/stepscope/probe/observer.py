@@ -196,7 +196,9 @@ class Observer:
         It is not to see our calls: nothing of ours is in place meanwhile. Trials stay as they are:
         they end at a step, and are compared step by step."""
         core, options = self.core, self.core.options
-        if core.log.observing or options.steps is not None or options.proof or core.fixes:
+        if core.log.observing or options.steps is not None or options.proof:
+            return
+        if core.fixes or options.auto is not None:
             return
         try:
             caller, thread = sys._getframe(2), get_ident()
@@ -272,7 +274,7 @@ class Observer:
         self.core.log.off = True
         self.core.log.unclocked = False
         self.core.fixing = False
-        self.seams.inert = True
+        self.core.inert = True
         current = None
         self.core.sampler.forked()
         self.core.window.forked()

@@ -9,6 +9,7 @@ off, rows end by an event alone, and many are folded at once. Any failure switch
 import sys
 from array import array
 from collections.abc import Callable
+from math import isfinite
 from pathlib import Path
 from threading import get_ident
 from time import monotonic_ns
@@ -159,6 +160,8 @@ class RowLog:
         self.forwards = 0
         self.backwards = 0
         self.losses: list[float] = []
+        self.not_finite = 0
+        """Rows whose loss is known and not finite."""
 
     def enter(self, phase: int) -> int:
         """Begin a phase. Returns the time, or 0 when this thread is not observed."""
@@ -289,6 +292,7 @@ class RowLog:
         loss = sum(self.losses) / len(self.losses) if self.losses else _NAN
         self.samples = self.batches = self.inputs = self.forwards = self.backwards = 0
         if self.losses:
+            self.not_finite += not isfinite(loss)
             self.losses.clear()
         return kind, who, flags, counts, loss
 
@@ -350,6 +354,7 @@ class RowLog:
         if row >= self._written:
             self.fold()
         self._cells[row * _WIDTH + _LOSS] = loss
+        self.not_finite += not isfinite(loss)
 
     def set_device(self, row: int, phases_ns: list[float]) -> None:
         """Device times of a row in the order of the device columns, known late."""

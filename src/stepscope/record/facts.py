@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, TypeVar
 
 from stepscope.record.fields import Record
-from stepscope.record.kinds import EndPart, HostWait, SampleWork
+from stepscope.record.kinds import EndPart, HostWait, SampleWork, WordedEnum
 from stepscope.record.problems import Problem
 
 
@@ -423,6 +423,51 @@ class OverheadFact(Fact):
     """Pairs of blocks behind that; with too few, it comes from the number of hooks."""
     unclocked_ns: float
     """Extra time of an unclocked step over a bare one, from its number of hooks."""
+
+
+class ContestFact(Fact):
+    """A contest between blocks of steps of this process, as it ended."""
+
+    fact = "contest"
+    candidate: list[str]
+    """The fixes that were switched, as `--fix` takes them."""
+    kept: bool
+    ratio: float
+    """The speedup and the range it lies in."""
+    low: float
+    high: float
+    pairs: int
+    """Of blocks."""
+    steps: int
+    seconds: float
+    before_ms: float
+    after_ms: float
+
+
+class AutoStop(WordedEnum):
+    """Why fixes are no longer tried in a running program."""
+
+    DONE = "done", "everything was tried"
+    NOTHING_TO_TRY = "nothing_to_try", "no fix can be switched on here while the program runs"
+    TOO_SHORT = "too_short", "the run is too short to pay a contest back"
+    COMPILES = "compiles", "the program compiles"
+    CAPTURES = "captures", "the program captures CUDA graphs"
+    DISTRIBUTED = "distributed", "the program runs on several ranks"
+    FIX_FAILED = "fix_failed", "a fix failed"
+    NOT_FINITE = "not_finite", "a loss was not finite"
+
+
+class AutoFact(Fact):
+    """What `--auto` has switched on; the last one written holds."""
+
+    fact = "auto"
+    allow: str
+    """The least exact kind of fix it may keep."""
+    kept: list[str]
+    stopped: AutoStop | None = None
+    """None: it was still at it."""
+    detail: str | None = None
+    """The error of a fix that failed."""
 
 
 class ProblemFact(Fact, Problem):

@@ -23,6 +23,15 @@ class FixKind(StrEnum):
     SEMANTIC = "semantic"
 
 
+class Switch(StrEnum):
+    """When a fix can be switched on and off."""
+
+    AT_STEP = "at_step"
+    """Between any two steps of a running program; off, everything is as it was."""
+    AT_START = "at_start"
+    """Only before the program starts."""
+
+
 class TrainingChange(StrEnum):
     """What a semantic fix changes in training."""
 

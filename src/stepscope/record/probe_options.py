@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Self
 
+from stepscope.record.fix import FixKind
+
 
 class Wall(StrEnum):
     """What keeps a trial's program and its children from writing elsewhere."""
@@ -30,6 +32,18 @@ class WriteGuard:
     wall: Wall = Wall.NONE
     refuse: bool = True
     """Whether any other write ends the program; False: it is only recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class AutoOptions:
+    """What fixes may be tried and kept while the program runs."""
+
+    allow: FixKind
+    """The least exact kind."""
+    start: tuple[str, ...] = ()
+    """What an earlier run kept: on from the start, and checked in one contest."""
+    quiet: bool = False
+    """Say nothing as it goes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +75,8 @@ class ProbeOptions:
     """False: observe only until fixes have found the models; the program times itself."""
     fixes: tuple[str, ...] = ()
     """Fixes to apply, as the user wrote them: "pin", "workers=4"."""
+    auto: AutoOptions | None = None
+    """Try fixes while the program runs; None: no others than `fixes`."""
     check_fixes: bool = True
     """Ask all fixes whether they would apply, once the first steps are over."""
     seed: int | None = None
@@ -85,4 +101,8 @@ class ProbeOptions:
             pairs = tuple((copy, own) for copy, own in guard["stand_ins"])
             typed = {"allowed": tuple(guard["allowed"]), "stand_ins": pairs}
             known["guard"] = WriteGuard(**{**guard, **typed, "wall": Wall(guard["wall"])})
+        auto = known.get("auto")
+        if auto is not None:
+            kind, start = FixKind(auto["allow"]), tuple(auto["start"])
+            known["auto"] = AutoOptions(kind, start, auto["quiet"])
         return cls(**{**known, "fixes": tuple(known.get("fixes", ()))})

@@ -47,6 +47,8 @@ class RunOptions(Record):
     warmup: int | None = None
     window: int | None = None
     fixes: list[str] | None = None
+    auto: bool = False
+    """Whether others were tried as it ran."""
 
 
 class ProgramNoise(Record):

@@ -17,7 +17,7 @@ from stepscope.record.problems import ProblemKind
 from stepscope.store.json_file import HeldFile, check_numbers, parse_json, read_plain
 
 T = TypeVar("T")
-_FREE_TEXT = ("problem", "wrote_outside", "compile_counters", "fix", "fix_checks")
+_FREE_TEXT = ("problem", "wrote_outside", "compile_counters", "fix", "fix_checks", "auto")
 """Facts that quote the program, or errors."""
 
 

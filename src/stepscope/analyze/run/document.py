@@ -13,6 +13,7 @@ from stepscope.analyze.timeline.host import PythonLine
 from stepscope.analyze.timeline.idle import IdlePlace
 from stepscope.analyze.timeline.kernels import WorkGroup
 from stepscope.record.facts import (
+    AutoStop,
     CompileCountersFact,
     CompileFact,
     Distributed,
@@ -292,6 +293,40 @@ class FixEffect(Struct, frozen=True):
     """What the other run promised of them; None: nothing."""
 
 
+class InPlaceContest(Struct, frozen=True):
+    """Blocks of steps with a candidate against blocks without it."""
+
+    candidate: list[str]
+    """As `--fix` takes them."""
+    kept: bool
+    ratio: float
+    """The speedup, and the range it lies in."""
+    low: float
+    high: float
+    pairs: int
+    steps: int
+    seconds: float
+    before_ms: float
+    after_ms: float
+    in_place: bool = True
+    """Whether both sides ran in one process."""
+
+
+class AutoRun(Struct, frozen=True):
+    """What `--auto` tried and kept as the program ran."""
+
+    allow: FixKind
+    kept: list[str]
+    before_ms: float | None
+    """A step without what was kept, by the contests' ratios, and with it, as it was in the last of
+    them; None without any."""
+    after_ms: float | None
+    contests: list[InPlaceContest]
+    stopped: AutoStop | None
+    """None: the program ended first."""
+    detail: str | None = None
+
+
 class RunSummary(Struct, frozen=True):
     """Everything a run folder tells. None where something was not seen or not recorded."""
 
@@ -324,6 +359,7 @@ class RunSummary(Struct, frozen=True):
     overhead: Overhead | None = None
     fix_checks: list[FixAnswer] = []  # empty where fixes were not asked
     other_time: OtherTime | None = None  # None where the time in no phase was not sampled
+    auto: AutoRun | None = None  # None without `--auto`
     fix_effect: FixEffect | None = None  # None where there is nothing to compare with
     findings: list[Finding] = []
     minor: list[Finding] = []

@@ -2,6 +2,7 @@
 analysis and what became of its fixes.
 """
 
+from math import prod
 from pathlib import Path
 
 import msgspec
@@ -10,9 +11,11 @@ import numpy as np
 from stepscope.analyze.run import sites, totals
 from stepscope.analyze.run.document import (
     SHOW_SCHEMA,
+    AutoRun,
     FixAnswer,
     FixReport,
     GpuTotals,
+    InPlaceContest,
     ObservedRun,
     OptimizerSteps,
     OutOfMemory,
@@ -33,10 +36,12 @@ from stepscope.analyze.run.steps import (
 from stepscope.analyze.timeline.document import StepOutlier
 from stepscope.record.errors import BrokenRun
 from stepscope.record.facts import (
+    AutoFact,
     BatchFact,
     CompileCountersFact,
     CompileFact,
     ConfigFact,
+    ContestFact,
     EndFact,
     Facts,
     FailedAllocationFact,
@@ -50,6 +55,7 @@ from stepscope.record.facts import (
     RootFact,
     WindowFact,
 )
+from stepscope.record.fix import FixKind
 from stepscope.record.fix_words import outcome_json
 from stepscope.record.problems import Problem, ProblemKind, is_out_of_memory
 from stepscope.record.row_log import STEP_PHASES
@@ -128,6 +134,7 @@ def _summarize(records: RunRecords) -> RunSummary:
         problems=[problem.text for problem in _problems(run.run, facts, steps)],
         fix_checks=_fix_checks(facts),
         other_time=other,
+        auto=_auto(facts),
     )
 
 
@@ -251,6 +258,25 @@ def _phases(
 def _fix_checks(facts: Facts) -> list[FixAnswer]:
     last = facts.last(FixChecksFact)
     return [FixAnswer(one.name, one.refused, one.text) for one in last.checks] if last else []
+
+
+def _auto(facts: Facts) -> AutoRun | None:
+    last, contests = facts.last(AutoFact), facts.all(ContestFact)
+    if last is None:
+        return None
+    before = after = None
+    if contests:
+        after = contests[-1].after_ms if contests[-1].kept else contests[-1].before_ms
+        before = after * prod(one.ratio for one in contests if one.kept)
+    return AutoRun(
+        allow=FixKind(last.allow),
+        kept=last.kept,
+        before_ms=before,
+        after_ms=after,
+        contests=[InPlaceContest(**vars(one)) for one in contests],
+        stopped=last.stopped,
+        detail=last.detail,
+    )
 
 
 def _host_code(folder: Path, run: RunInfo) -> HostCode | None:

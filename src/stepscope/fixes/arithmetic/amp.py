@@ -19,7 +19,7 @@ from stepscope.fixes.inspect.models import parameters_of
 from stepscope.fixes.inspect.tensors import map_tensors
 from stepscope.fixes.inspect.user_code import calling_frame
 from stepscope.fixes.lazy import changes, tasks, torch
-from stepscope.record.fix import Applied, Broke, NotApplied, Reason, Target
+from stepscope.record.fix import Applied, Broke, NotApplied, Reason, Switch, Target
 from stepscope.record.trial import Rejection
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ def watch_own_mixed_precision(context: FixContext, found: Callable[[Reason], Non
         if scaler.is_enabled():
             found(OWN_GRAD_SCALER)
 
-    context.seams.around(torch.autocast, "__enter__", entered)
-    context.seams.around(torch.amp.GradScaler, "__init__", scaler_made)
+    context.watching.around(torch.autocast, "__enter__", entered)
+    context.watching.around(torch.amp.GradScaler, "__init__", scaler_made)
 
 
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
@@ -90,6 +90,7 @@ class Amp(Fix):
     title = "run models under autocast in bf16 or fp16"
     kind = FixKind.NUMERIC
     effort = "one line; fp16 a GradScaler too"
+    switch = Switch.AT_STEP
     values = ("bf16", "fp16")
     default = "bf16"
     suggested = ("bf16",)
@@ -138,6 +139,7 @@ class Amp(Fix):
         watch_own_mixed_precision(context, casting.give_way)
         context.root_found(casting.found)
         context.seams.root_called(casting.called)
+        context.when_switched(casting.switched)
         casting.scaler.install()
 
     def explain(self, error: BaseException, line: str) -> Broke | None:
@@ -198,6 +200,11 @@ class _Casting:
         self._off = True
         self.scaler.active = self.scaler.possible = False
         self._context.not_applied(NotApplied(reason, place=self._context.place()))
+
+    def switched(self, on: bool) -> None:
+        """Off, nothing of a model's is hooked any more."""
+        if not on:
+            self._scaled.clear()
 
     def found(self, module: Any) -> None:
         """Look at a model's parameters before its first call."""

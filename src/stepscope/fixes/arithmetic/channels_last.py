@@ -13,7 +13,15 @@ from stepscope.fixes.inspect.models import StateSnapshot, convolution_weights
 from stepscope.fixes.inspect.tensors import map_tensors
 from stepscope.fixes.inspect.user_code import raise_location
 from stepscope.fixes.lazy import changes, tasks, torch
-from stepscope.record.fix import MODEL, Applied, Broke, NotApplied, Reason, SourceLine
+from stepscope.record.fix import (
+    MODEL,
+    Applied,
+    Broke,
+    NotApplied,
+    Reason,
+    SourceLine,
+    Switch,
+)
 from stepscope.record.trial import Rejection
 
 NO_IMAGE_CONVOLUTIONS = Reason("no_image_convolutions", "no 2d or 3d convolutions")
@@ -29,6 +37,7 @@ class _ConvolutionWeights:
     def __init__(self, module: Any) -> None:
         self._weights = [w for w in convolution_weights(module) if w.dim() in (4, 5)]
         self._last = False
+        self._strides: list[tuple[int, ...]] = []  # before they were rearranged
         self.dims = {weight.dim() for weight in self._weights}
         """4 where there are convolutions over images, 5 where over volumes."""
 
@@ -36,23 +45,32 @@ class _ConvolutionWeights:
         """Make channels the fastest dimension, or restore the original order. A model first called
         in inference mode may be trained later."""
         self._last = channels_last
-        for weight in self._weights:
+        if channels_last:
+            self._strides = [weight.stride() for weight in self._weights]
+        for place, weight in enumerate(self._weights):
             with torch.inference_mode(weight.is_inference()):
-                weight.data = self._arranged(weight.data)
+                weight.data = self._arranged(weight.data, place)
                 if weight.grad is not None:
-                    weight.grad.data = self._arranged(weight.grad.data)
+                    weight.grad.data = self._arranged(weight.grad.data, place)
 
     def arrange_state(self, optimizer: Any) -> None:
         """Arrange an optimizer's averages like their weights, as fused kernels require."""
-        for weight in self._weights:
+        for place, weight in enumerate(self._weights):
             state = optimizer.state.get(weight)
             for key, value in (state or {}).items():
                 if isinstance(value, torch.Tensor) and value.shape == weight.shape:
                     with torch.inference_mode(value.is_inference()):
-                        state[key] = self._arranged(value)
+                        state[key] = self._arranged(value, place)
 
-    def _arranged(self, tensor: Any) -> Any:
-        wanted = _channels_last(tensor) if self._last else torch.contiguous_format
+    def _arranged(self, tensor: Any, place: int) -> Any:
+        if not self._last:
+            strides = self._strides[place]
+            if tensor.stride() == strides:
+                return tensor
+            return torch.empty_strided(
+                tensor.shape, strides, dtype=tensor.dtype, device=tensor.device
+            ).copy_(tensor)
+        wanted = _channels_last(tensor)
         arranged = tensor.contiguous(memory_format=wanted)
         # Where a dimension is 1 either format will do, but gradients come in the wanted one's
         # strides, and fused optimizers compare those.
@@ -76,6 +94,7 @@ class ChannelsLast(Fix):
     title = "convolutions in channels-last memory format"
     kind = FixKind.NUMERIC
     effort = "two lines"
+    switch = Switch.AT_STEP
     missing = "no model was called"
     after_model = "{0} = {0}.to(memory_format=torch.channels_last)"
     _layout: "_Layout | None" = None
@@ -111,7 +130,8 @@ class ChannelsLast(Fix):
         layout = self._layout = _Layout(context)
         context.root_found(layout.found)
         context.seams.root_called(layout.called)
-        context.seams.optimizer_made(lambda optimizer, _: layout.optimizers.add(optimizer))
+        context.watching.optimizer_made(lambda optimizer, _: layout.optimizers.add(optimizer))
+        context.when_switched(layout.switched)
         context.seams.around(torch.optim.Optimizer, "load_state_dict", layout.loaded)
 
     def explain(self, error: BaseException, line: str) -> Broke | None:
@@ -134,10 +154,19 @@ class _Layout:
         self._context = context
         self.models: dict[int, _ConvolutionWeights] = {}
         self._tried: set[tuple[int, bool, bool]] = set()
+        self._refusing: set[int] = set()  # models that need contiguous memory
         self.optimizers: WeakSet[Any] = WeakSet()
+
+    def switched(self, on: bool) -> None:
+        """Off, every weight is in the order it was in before."""
+        for weights in () if on else self.models.values():
+            self._put_back(weights)
+        self.models.clear()
 
     def found(self, module: Any) -> None:
         """Rearrange a model's weights before its first call."""
+        if id(module) in self._refusing:
+            return
         weights = _ConvolutionWeights(module)
         refused = _refused(module, weights)
         if refused is not None:
@@ -189,11 +218,15 @@ class _Layout:
             file, number, line = traced[-1]
             where = SourceLine(os.path.basename(file), int(number))
         del self.models[id(module)]
+        self._put_back(weights)
+        self._refusing.add(id(module))
+        name, view = type(module).__qualname__, _view_in(line)
+        self._context.not_applied(NotApplied(NEEDS_CONTIGUOUS, MODEL, name, where, code=view))
+
+    def _put_back(self, weights: _ConvolutionWeights) -> None:
         weights.arrange(channels_last=False)
         torch.clear_autocast_cache()  # it may keep the rearranged weights in half precision
         self._arrange_states(weights)
-        name, view = type(module).__qualname__, _view_in(line)
-        self._context.not_applied(NotApplied(NEEDS_CONTIGUOUS, MODEL, name, where, code=view))
 
     def _arrange_states(self, weights: _ConvolutionWeights) -> None:
         for optimizer in self.optimizers:

@@ -7,7 +7,7 @@ from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, unsuitabl
 from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram, SourceEdit, refused_by_all
 from stepscope.fixes.inspect.models import convolution_weights
 from stepscope.fixes.lazy import changes, tasks, torch
-from stepscope.record.fix import DETERMINISTIC, Applied, NotApplied, Reason, Target
+from stepscope.record.fix import DETERMINISTIC, Applied, NotApplied, Reason, Switch, Target
 from stepscope.record.trial import Rejection
 
 _MANY_SHAPES = 20
@@ -36,6 +36,7 @@ class CudnnBenchmark(Fix):
     effort = "one line"
     edited_at_top = True
     needs = "cuda"
+    switch = Switch.AT_STEP
     missing = "no model ran on a CUDA device"
     slow_start = True
 
@@ -64,7 +65,7 @@ class CudnnBenchmark(Fix):
     def install(self, value: Any, context: FixContext) -> None:
         benchmark = _Benchmark(context)
         benchmark.respect()
-        benchmark.set(True)
+        context.when_switched(benchmark.turn)
         context.root_found(benchmark.found)
         context.seams.root_called(benchmark.called)
 
@@ -80,8 +81,14 @@ class _Benchmark:
     def __init__(self, context: FixContext) -> None:
         self._context = context
         self._setting = False
-        self._refused = False
+        self._refused = self._before = False
         self._shapes: set[Any] | None = set()
+
+    def turn(self, on: bool) -> None:
+        """Turn it on unless that was refused, or as it was before."""
+        if on:
+            self._before = bool(torch.backends.cudnn.benchmark)
+        self.set((on and not self._refused) or self._before)
 
     def set(self, on: bool) -> None:
         """Set it, without treating that as the program's action."""
@@ -100,12 +107,14 @@ class _Benchmark:
             call(switch, owner, value)
             if self._setting:
                 return
+            if switch is off:
+                self._before = bool(value)
             if switch is off and not value:
                 self._refuse(NotApplied(TURNED_OFF, place=self._context.place()))
             elif switch is same and value:
                 self._refuse(NotApplied(DETERMINISTIC, place=self._context.place()))
 
-        self._context.seams.around(type(off), "__set__", property_set)
+        self._context.watching.around(type(off), "__set__", property_set)
 
     def found(self, module: Any) -> None:
         """Say what it means for a model that is about to run."""
@@ -128,7 +137,7 @@ class _Benchmark:
 
     def _refuse(self, record: NotApplied) -> None:
         self._refused = True
-        self.set(False)
+        self.set(self._before)
         self._context.not_applied(record)
 
 

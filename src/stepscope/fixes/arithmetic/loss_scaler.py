@@ -85,10 +85,18 @@ class LossScaler:
 
     def install(self) -> None:
         seams = self._context.seams
-        seams.optimizer_made(lambda optimizer, _: self._optimizers.add(optimizer))
+        self._context.watching.optimizer_made(lambda one, _: self._optimizers.add(one))
+        self._context.when_switched(self._switched)
         seams.backward(self._backward)
         seams.optimizer_stepped(self._stepped)
         seams.core.on_end.append(self.leaves.remove)
+
+    def _switched(self, on: bool) -> None:
+        """Off, it takes its hooks away; on, it waits for the next call in float16."""
+        if not on:
+            self.active = False
+            self.leaves.remove()
+            self._backwards = 0
 
     def _backward(self, call: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
         nested = torch._C._current_graph_task_id() != -1

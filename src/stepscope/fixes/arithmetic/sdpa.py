@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from functools import partial
 from types import CodeType, FrameType
 from typing import Any
 
@@ -33,6 +34,7 @@ from stepscope.record.fix import (
     NotApplied,
     Reason,
     SourceLine,
+    Switch,
     Target,
 )
 from stepscope.record.trial import Rejection
@@ -70,17 +72,26 @@ def _keep_fused_on(context: FixContext) -> None:
     program sets it: some turn it off for its bugs."""
     import torch.nn.attention as attention
 
+    kept_on: set[str] = set()
+
     def allowed() -> bool:
         if not torch.are_deterministic_algorithms_enabled():
             return True
         context.not_applied(NotApplied(DETERMINISTIC, place=context.place()))
         return False
 
-    def switched(call: Any, enabled: Any) -> None:
+    def switched(name: str, call: Any, enabled: Any) -> None:
+        kept_on.discard(name)
         if not enabled and allowed():
             context.applied(Applied(FUSED_KEPT_ON, place=context.place()))
+            kept_on.add(name)
             enabled = True
         call(enabled)
+
+    def put_back(on: bool) -> None:
+        for name in () if on else kept_on:
+            getattr(torch.backends.cuda, name)(False)
+        kept_on.clear()
 
     def chosen(call: Any, backends: Any, *args: Any, **kwargs: Any) -> Any:
         asked = list(backends) if isinstance(backends, list | tuple) else [backends]
@@ -92,7 +103,8 @@ def _keep_fused_on(context: FixContext) -> None:
         return call(backends, *args, **kwargs)
 
     for name in ("enable_flash_sdp", "enable_mem_efficient_sdp"):
-        context.seams.around(torch.backends.cuda, name, switched)
+        context.seams.around(torch.backends.cuda, name, partial(switched, name))
+    context.when_switched(put_back)
     context.seams.around(attention, "sdpa_kernel", chosen)
 
 
@@ -111,6 +123,13 @@ class _TransformersSwitch:
         for model in _transformers_models(module):
             if self._switch(model):
                 self._switched.setdefault(id(module), []).append(model)
+
+    def switched(self, on: bool) -> None:
+        """Off, every model has the attention it had before."""
+        for models in () if on else self._switched.values():
+            for model in models:
+                model.set_attn_implementation("eager")
+        self._switched.clear()
 
     def called(self, call: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
         """Fused attention has no weights to return."""
@@ -338,6 +357,7 @@ class Sdpa(Fix):
     group = "arithmetic"
     title = "fused attention in torch's and transformers' layers"
     redraws_model = True
+    switch = Switch.AT_STEP
     kind = FixKind.NUMERIC
     effort = "one argument"
     missing = "no attention was found that torch or transformers could fuse"
@@ -380,6 +400,7 @@ class Sdpa(Fix):
         switching = _TransformersSwitch(context)
         _keep_fused_on(context)
         _drop_unused_weights(context)
+        context.when_switched(switching.switched)
         context.root_found(switching.found)
         context.root_found(lambda module: _report_written_out(module, context))
         context.seams.root_called(switching.called)

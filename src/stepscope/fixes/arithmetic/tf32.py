@@ -1,5 +1,8 @@
 """Let float32 products and convolutions run in TF32 on the tensor cores, or keep them from it."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -9,7 +12,7 @@ from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, unsuitabl
 from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram, SourceEdit, refused_by_all
 from stepscope.fixes.inspect.models import parameters_of
 from stepscope.fixes.lazy import torch
-from stepscope.record.fix import Applied, NotApplied, Reason, Target
+from stepscope.record.fix import Applied, NotApplied, Reason, Switch, Target
 from stepscope.record.trial import Rejection
 
 _OFF = (False, "ieee", "highest")
@@ -31,6 +34,7 @@ class Tf32(Fix):
     effort = "two lines"
     edited_at_top = True
     needs = "cuda"
+    switch = Switch.AT_STEP
     values = ("on", "off")
     default = "on"
     suggested = ("on",)
@@ -66,7 +70,7 @@ class Tf32(Fix):
 
     def install(self, value: Any, context: FixContext) -> None:
         switch = _Switch(value == "on", context)
-        switch.set()
+        context.when_switched(switch.turn)
         switch.keep()
         context.root_found(switch.said_of)
 
@@ -88,21 +92,37 @@ class _Switch:
         self._on = on
         self._context = context
         self._setting = False
+        self._before: list[tuple[Callable[[Any], None], Any]] = []  # what the program has set
 
-    def set(self) -> None:
-        """The older switches, then the newer ones to the same: torch raises when it is asked for
-        one of them and they differ."""
-        backends = torch.backends
+    def turn(self, on: bool) -> None:
+        """Set the switches this fix's way, or as the program has them."""
         self._setting = True
         try:
-            torch.set_float32_matmul_precision("high" if self._on else "highest")
-            backends.cudnn.allow_tf32 = self._on
-            kinds = (getattr(backends.cudnn, name, None) for name in ("conv", "rnn"))
-            for operations in (backends.cuda.matmul, *kinds):  # each with a switch of its own
-                if hasattr(operations, "fp32_precision"):
-                    operations.fp32_precision = "tf32" if self._on else "ieee"
+            if on:
+                self._before = [*_settings()]
+                self._set()
+                return
+            for put, value in self._before:
+                put(value)
         finally:
             self._setting = False
+
+    @contextmanager
+    def _as_the_program_has_it(self) -> Iterator[None]:
+        """For a setting of the program's own, which is kept for when the fix goes off."""
+        self.turn(False)
+        try:
+            yield
+        finally:
+            self.turn(True)
+
+    def _set(self) -> None:
+        """The older switches, then the newer ones to the same: torch raises when it is asked for
+        one of them and they differ."""
+        torch.set_float32_matmul_precision("high" if self._on else "highest")
+        torch.backends.cudnn.allow_tf32 = self._on
+        for operations in _newer_switches():
+            operations.fp32_precision = "tf32" if self._on else "ieee"
 
     def keep(self) -> None:
         """Notice whatever way the program sets them."""
@@ -114,18 +134,19 @@ class _Switch:
         ]
 
         def precision_set(call: Any, precision: str) -> None:
-            call(precision)
-            self._overrule(precision)
+            self._overrule(precision, lambda: call(precision))
 
         def attribute_set(call: Any, owner: Any, name: str, value: Any) -> None:
-            call(owner, name, value)
             if name in ("allow_tf32", "fp32_precision"):
-                self._overrule(value)
+                self._overrule(value, lambda: call(owner, name, value))
+            else:
+                call(owner, name, value)
 
         def property_set(call: Any, switch: Any, owner: Any, value: Any) -> None:
-            call(switch, owner, value)
             if any(switch is known for known in switches):
-                self._overrule(value)
+                self._overrule(value, lambda: call(switch, owner, value))
+            else:
+                call(switch, owner, value)
 
         around(import_module("torch"), "set_float32_matmul_precision", precision_set)
         around(type(backends.cuda.matmul), "__setattr__", attribute_set)
@@ -142,12 +163,32 @@ class _Switch:
             name, after = type(module).__qualname__, "on" if self._on else "off"
             self._context.applied(Applied(TF32, name, after=after))
 
-    def _overrule(self, value: Any) -> None:
+    def _overrule(self, value: Any, call: Callable[[], None]) -> None:
         if self._setting:
+            call()
             return
+        with self._as_the_program_has_it():
+            call()
         if value in (_OFF if self._on else _ON):
             self._context.applied(Applied(TF32_SETTING, overrides=self._context.place()))
-        self.set()
+
+
+def _newer_switches() -> list[Any]:
+    """Those that each kind of operation has for itself."""
+    backends = torch.backends
+    kinds = (getattr(backends.cudnn, name, None) for name in ("conv", "rnn"))
+    return [one for one in (backends.cuda.matmul, *kinds) if hasattr(one, "fp32_precision")]
+
+
+def _settings() -> Iterator[tuple[Callable[[Any], None], Any]]:
+    """What sets each switch, and what it is set to; the older ones first. torch refuses to tell of
+    those that contradict newer ones."""
+    with suppress(RuntimeError):
+        yield torch.set_float32_matmul_precision, torch.get_float32_matmul_precision()
+    with suppress(RuntimeError):
+        yield partial(setattr, torch.backends.cudnn, "allow_tf32"), torch.backends.cudnn.allow_tf32
+    for one in _newer_switches():
+        yield partial(setattr, one, "fp32_precision"), one.fp32_precision
 
 
 def _refused(module: Any) -> NotApplied | None:

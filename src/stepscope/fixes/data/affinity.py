@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram, SourceEdit
-from stepscope.fixes.inspect.cpus import gpu_numa_node, move_threads, numa_nodes
+from stepscope.fixes.inspect.devices import gpu_numa_node, move_threads, numa_nodes
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
 
 CORES = Target("cores", "{count} of {all} cores: those of the GPU's NUMA node {after}")

@@ -8,7 +8,7 @@ from stepscope.analyze.replay import known as replay
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ObservedProgram
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
-from stepscope.fixes.inspect.cpus import allowed_cores
+from stepscope.fixes.inspect.devices import allowed_cores
 from stepscope.fixes.lazy import changes, tasks, torch
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
 

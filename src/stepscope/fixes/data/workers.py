@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary, WeakSet
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ObservedProgram, ProgramPart, waits_little
 from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram
-from stepscope.fixes.inspect.cpus import allowed_cpus
-from stepscope.fixes.inspect.dataset_traits import dataset_traits
+from stepscope.fixes.inspect.dataset_traits import DatasetTraits, dataset_traits
+from stepscope.fixes.inspect.devices import allowed_cpus
 from stepscope.fixes.inspect.loaders import (
     OTHER_SHUFFLES,
     LoaderRecords,
@@ -31,7 +31,6 @@ from stepscope.fixes.inspect.state_watch import (
     sampler_changes,
     sampler_watch,
 )
-from stepscope.fixes.inspect.traits import DatasetTraits
 from stepscope.fixes.lazy import changes, torch
 from stepscope.record.fix import (
     LOADER,

@@ -64,12 +64,19 @@ class StateSnapshot:
 Decide = Callable[[Any, dict[str, Any]], NotApplied | None]
 
 
-def switch_optimizer_flag(flag: str, context: FixContext, decide: Decide) -> None:
+def switch_optimizer_flag(
+    flag: str,
+    context: FixContext,
+    decide: Decide,
+    undone: Callable[[Any], None] = lambda _: None,
+) -> None:
     """Set `flag` in every parameter group unless `decide(optimizer, group)` gives a reason against
-    it. A group whose flag the program set is left alone and reported."""
+    it. A group whose flag the program set is left alone and reported. `undone` is called once some
+    flags were taken back, with their optimizer."""
     made_at: WeakKeyDictionary[Any, SourceLine | None] = WeakKeyDictionary()
     kept: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()
     seen: WeakSet[Any] = WeakSet()
+    ours: WeakKeyDictionary[Any, list[dict[str, Any]]] = WeakKeyDictionary()
 
     def made(optimizer: Any, defaults: dict[str, Any]) -> None:
         made_at[optimizer] = context.place()
@@ -86,12 +93,22 @@ def switch_optimizer_flag(flag: str, context: FixContext, decide: Decide) -> Non
                 context.not_applied(replace(_about(optimizer, refused), place=made_here))
             else:
                 group[flag] = True
+                ours.setdefault(optimizer, []).append(group)
                 context.applied(Applied(OPTIMIZER, name, made_here))
         seen.add(optimizer)
         return call(optimizer, *args, **kwargs)
 
-    context.seams.optimizer_made(made)
+    def switched(on: bool) -> None:
+        for optimizer, groups in () if on else [*ours.items()]:
+            for group in groups:
+                group[flag] = None
+            undone(optimizer)
+        ours.clear()
+        seen.clear()
+
+    context.watching.optimizer_made(made)
     context.seams.optimizer_stepped(stepped)
+    context.when_switched(switched)
 
 
 def flag_refused(flag: str | None, live: LiveProgram, decide: Decide) -> NotApplied | None:

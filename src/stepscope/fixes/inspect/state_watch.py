@@ -5,7 +5,7 @@ import mmap
 from typing import Any, Final
 
 from stepscope.fixes.base import FixContext
-from stepscope.fixes.inspect.dataset_traits import dataset_traits
+from stepscope.fixes.inspect.dataset_traits import DatasetTraits, dataset_traits
 from stepscope.fixes.inspect.loaders import chooses_at_once, index_sampler
 from stepscope.fixes.inspect.state_digest import (
     EACH_BATCH,
@@ -15,7 +15,6 @@ from stepscope.fixes.inspect.state_digest import (
     difference,
 )
 from stepscope.fixes.inspect.tensors import cpu_tensors, memory_of
-from stepscope.fixes.inspect.traits import DatasetTraits
 from stepscope.fixes.lazy import torch
 from stepscope.record.fix import DataChange, Trait, TraitKind, Variation
 

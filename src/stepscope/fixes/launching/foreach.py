@@ -7,7 +7,7 @@ from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, ProgramPa
 from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram
 from stepscope.fixes.inspect.models import flag_refused, switch_optimizer_flag
 from stepscope.fixes.lazy import changes, tasks, torch
-from stepscope.record.fix import NotApplied, Reason
+from stepscope.record.fix import NotApplied, Reason, Switch
 from stepscope.record.trial import Rejection
 
 _HOST_LEFT = 0.5  # of the time between operators on a processor
@@ -28,6 +28,7 @@ class Foreach(Fix):
     bad_with = ("fused_optimizer",)
     missing = "no optimizer stepped"
     works_on = ProgramPart.OPTIMIZER
+    switch = Switch.AT_STEP
     argument = "foreach"
     argument_of = (
         *("AdamW", "Adam", "SGD", "Adagrad", "RMSprop", "Adadelta", "Adamax"),

@@ -12,7 +12,7 @@ from stepscope.fixes.inspect.models import (
     torch_optimizer_name,
 )
 from stepscope.fixes.lazy import changes, torch
-from stepscope.record.fix import NotApplied, Reason
+from stepscope.record.fix import NotApplied, Reason, Switch
 from stepscope.record.trial import Rejection
 
 _CACHE_BYTES = 64_000_000  # what caches hold, memory's rate does not bound
@@ -54,6 +54,7 @@ class FusedOptimizer(Fix):
     bad_with = ("foreach",)
     missing = "no optimizer stepped"
     works_on = ProgramPart.OPTIMIZER
+    switch = Switch.AT_STEP
     failures = _FAILURES
     argument = "fused"
     argument_of = ("AdamW", "Adam", "SGD", "Adagrad")
@@ -87,7 +88,7 @@ class FusedOptimizer(Fix):
         return flag_refused(self.argument, live, _misfit)
 
     def install(self, value: Any, context: FixContext) -> None:
-        switch_optimizer_flag("fused", context, _prepared)
+        switch_optimizer_flag("fused", context, _prepared, _put_back)
 
 
 def _prepared(optimizer: Any, group: dict[str, Any]) -> NotApplied | None:
@@ -99,6 +100,21 @@ def _prepared(optimizer: Any, group: dict[str, Any]) -> NotApplied | None:
         if torch.is_tensor(state.get("step")):
             state["step"] = state["step"].to(parameter.device, torch.float32)
     return refused
+
+
+def _put_back(optimizer: Any) -> None:
+    """Step counts to the CPU again; those of a device are read at once."""
+    moved: dict[Any, list[dict[str, Any]]] = {}
+    for group in optimizer.param_groups:
+        for parameter in () if group.get("capturable") else group["params"]:
+            state = optimizer.state.get(parameter, {})
+            count = state.get("step")
+            if torch.is_tensor(count) and not count.is_cpu:
+                moved.setdefault(count.device, []).append(state)
+    for states in moved.values():
+        counts = torch.stack([state["step"] for state in states]).cpu()
+        for state, count in zip(states, counts, strict=True):
+            state["step"] = count.clone()
 
 
 def _misfit(optimizer: Any, group: dict[str, Any]) -> NotApplied | None:

@@ -9,11 +9,10 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from stepscope.fixes.inspect.dataset_traits import is_generator
+from stepscope.fixes.inspect.dataset_traits import DatasetTraits, is_generator
 from stepscope.fixes.inspect.models import parameters_of
 from stepscope.fixes.inspect.state_digest import EACH_BATCH, StateDigest, difference
 from stepscope.fixes.inspect.tensors import map_tensors, tensor_version
-from stepscope.fixes.inspect.traits import DatasetTraits
 from stepscope.fixes.lazy import torch
 from stepscope.record.fix import Trait, TraitKind
 

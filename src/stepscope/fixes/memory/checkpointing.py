@@ -8,9 +8,8 @@ from weakref import WeakKeyDictionary
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram, SourceEdit, refused_by_all
 from stepscope.fixes.inspect.dataset_code import is_trusted
-from stepscope.fixes.inspect.dataset_traits import dataset_traits
+from stepscope.fixes.inspect.dataset_traits import DatasetTraits, dataset_traits
 from stepscope.fixes.inspect.models import is_checkpointed
-from stepscope.fixes.inspect.traits import DatasetTraits
 from stepscope.fixes.launching.compile import is_compiled
 from stepscope.fixes.lazy import changes, torch
 from stepscope.fixes.memory.block_state import BlockInputs, BlockState, ChangingBuffers

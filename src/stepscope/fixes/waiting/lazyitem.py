@@ -22,7 +22,7 @@ from stepscope.fixes.inspect.user_code import (
     uses_of_name,
 )
 from stepscope.fixes.lazy import changes, torch, unseen
-from stepscope.record.fix import Applied, NotApplied, Reason, SourceLine, Target
+from stepscope.record.fix import Applied, NotApplied, Reason, SourceLine, Switch, Target
 from stepscope.record.trial import Rejection
 
 _MOST_WAITING = 8
@@ -289,6 +289,7 @@ class LazyItem(Fix):
     kind = FixKind.EXACT
     effort = "two lines"
     needs = "cuda"
+    switch = Switch.AT_STEP
     missing = "nothing in the program's own code reads a CUDA scalar with .item()"
     rewrite = staticmethod(summed_late)
     devices: tuple[str, ...] = ("cuda",)

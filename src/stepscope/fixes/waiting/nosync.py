@@ -14,7 +14,7 @@ from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram, SourceEd
 from stepscope.fixes.edit.statements import without_synchronize
 from stepscope.fixes.inspect.user_code import calling_frame, user_calling_frame
 from stepscope.fixes.lazy import changes, torch, unseen
-from stepscope.record.fix import Applied, NotApplied, Reason, Target
+from stepscope.record.fix import Applied, NotApplied, Reason, Switch, Target
 from stepscope.record.trial import Rejection
 
 _OTHER_CUDA = ("cupy", "numba.cuda", "pycuda", "jax", "tensorflow")
@@ -43,7 +43,7 @@ OTHER_CUDA_LIBRARY = _hazard("other_cuda_library", "{code}, which uses the devic
 def _watch_hazards(context: FixContext, found: Callable[[Reason], None]) -> None:
     """Call `found` for everything that makes a synchronisation matter, except stepscope's own
     actions and streams inside libraries."""
-    seams = context.seams
+    seams = context.watching
     fills: dict[int, int] = {}  # address of pinned memory copied from → how often it was written
 
     def check(source: Any, target: Any, args: Any, kwargs: dict[str, Any]) -> None:
@@ -108,6 +108,7 @@ class NoSync(Fix):
     kind = FixKind.EXACT
     effort = "one line removed"
     needs = "cuda"
+    switch = Switch.AT_STEP
     missing = "the program's own loop never calls torch.cuda.synchronize"
     rewrite = staticmethod(without_synchronize)
 
@@ -124,7 +125,7 @@ class NoSync(Fix):
     def install(self, value: Any, context: FixContext) -> None:
         dropping = _Dropping(context)
         context.seams.synchronised(dropping.synchronised)
-        context.seams.around(torch.cuda.Event, "elapsed_time", dropping.elapsed)
+        context.watching.around(torch.cuda.Event, "elapsed_time", dropping.elapsed)
         _watch_hazards(context, dropping.found)
 
     def edit(self, value: Any, line: str) -> SourceEdit:

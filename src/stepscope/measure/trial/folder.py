@@ -33,7 +33,7 @@ from stepscope.record.facts import Facts, ProofFact
 from stepscope.record.privacy import masked_text
 from stepscope.record.row_log import RowKind
 from stepscope.record.trial import NoteKind, TrialNote
-from stepscope.stats.stability import why_unstable
+from stepscope.stats.intervals import why_unstable
 from stepscope.store.json_lines import read_facts
 from stepscope.store.table import read_table
 

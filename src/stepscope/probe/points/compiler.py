@@ -102,6 +102,7 @@ def patch_compile(core: Core, patches: Patches) -> None:
     @functools.wraps(begin)
     def capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
         before, core.device.capturing = core.device.capturing, True
+        core.captures = True
         try:
             return begin(self, *args, **kwargs)
         except BaseException as error:

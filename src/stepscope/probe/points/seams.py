@@ -9,6 +9,7 @@ seam lets calls through untouched.
 import functools
 import inspect
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 from uuid import uuid4
 
@@ -21,7 +22,38 @@ from stepscope.probe.patches import Patches
 
 Handler = Callable[..., Any]
 
-_chains: dict[str, tuple["Seams", list[Handler]]] = {}
+_chains: dict[str, tuple["FixHost", "_Chain"]] = {}
+
+
+class Gate:
+    """Whether what was subscribed through it acts."""
+
+    def __init__(self, on: bool = True) -> None:
+        self.on = on
+        self.chains: list[_Chain] = []
+
+    def turn(self, on: bool) -> None:
+        """Let handlers act, or let calls pass them by. Calls under way go on as they began."""
+        self.on = on
+        for chain in self.chains:
+            chain.settle()
+
+
+class _Chain:
+    """The handlers around one function, the outermost first."""
+
+    def __init__(self) -> None:
+        self._all: list[tuple[Handler, Gate]] = []
+        self.acting: tuple[Handler, ...] = ()
+
+    def add(self, handler: Handler, gate: Gate) -> None:
+        self._all.append((handler, gate))
+        gate.chains.append(self)
+        self.settle()
+
+    def settle(self) -> None:
+        """Look again which gates are open."""
+        self.acting = tuple(handler for handler, gate in self._all if gate.on)
 
 
 class FixHost:
@@ -35,6 +67,8 @@ class FixHost:
         """As the user wrote them."""
         self.placed: dict[str, Any] = {}
         """The context of each fix that was to be installed, by name."""
+        self.inert = False
+        """Whether seams let all calls through, as in forked children."""
         self.fixing = False
         """Whether any fix wants to know of root models, or came while the program ran."""
         self.steps = 0
@@ -71,25 +105,38 @@ class FixHost:
         """A fault of our own, which never reaches the program."""
 
 
+_ALWAYS = Gate()
+
+
 class Seams:
     """The points at which fixes may change what the program does."""
 
     def __init__(self, core: FixHost, patches: Patches) -> None:
         self.core = core
         self._patches = patches
-        self._chains: dict[tuple[int, str], list[Handler]] = {}
-        self.inert = False
+        self._chains: dict[tuple[int, str], _Chain] = {}
+        self._gate = _ALWAYS
+
+    def behind(self, gate: Gate) -> "Seams":
+        """The same points for handlers that act only while a gate is open. What a fix is told of
+        new loaders and optimizers passes it too."""
+        view = copy(self)
+        view._gate = gate
+        return view
 
     def around(self, owner: Any, name: str, handler: Handler) -> None:
         """Have `owner.name(...)` become `handler(call, ...)`, where `call` goes on with it. Of
         several handlers the one that came first is outermost."""
+        self._weave(owner, name, handler, self._gate)
+
+    def _weave(self, owner: Any, name: str, handler: Handler, gate: Gate) -> None:
         chain = self._chains.get((id(owner), name))
         if chain is None:
-            chain = self._chains[id(owner), name] = []
+            chain = self._chains[id(owner), name] = _Chain()
             mark = uuid4().hex
-            _chains[mark] = self, chain
+            _chains[mark] = self.core, chain
             self._patches.set(owner, name, _woven(getattr(owner, name), mark))
-        chain.append(handler)
+        chain.add(handler, gate)
 
     def replace(self, owner: Any, name: str, value: Any) -> None:
         """Have another value at `owner.name`, in forked children too."""
@@ -134,7 +181,14 @@ class Seams:
 
     def root_called(self, handler: Handler) -> None:
         """`handler(call, module, *args, **kwargs)` around every call of a root model."""
-        self.core.around_root.append(handler)
+        gate = self._gate
+
+        def gated(call: Handler, module: Any, *args: Any, **kwargs: Any) -> Any:
+            if gate.on:
+                return handler(call, module, *args, **kwargs)
+            return call(module, *args, **kwargs)
+
+        self.core.around_root.append(gated)
         self.core.fixing = True
 
     def backward(self, handler: Handler) -> None:
@@ -173,7 +227,7 @@ class Seams:
                 seen.add(cls)
                 self.around(cls, "step", stepped)
 
-        self.around(Optimizer, "__init__", made)
+        self._weave(Optimizer, "__init__", made, _ALWAYS)  # classes are met whether it acts or not
 
     def synchronised(self, handler: Handler) -> None:
         """`handler(call, *args, **kwargs)` around `torch.cuda.synchronize`."""
@@ -195,13 +249,14 @@ def through(mark: str, original: Any, args: Any, kwargs: Any) -> Any:
     """Call a function through a chain; straight where there is none, as in another process."""
     if mark not in _chains:
         return original(*args, **kwargs)
-    seams, chain = _chains[mark]
-    if seams.inert or (seams.core.compiles and is_compiling()):
+    core, chain = _chains[mark]
+    handlers = chain.acting
+    if not handlers or core.inert or (core.compiles and is_compiling()):
         return original(*args, **kwargs)
 
     def enter(place: int, *args: Any, **kwargs: Any) -> Any:
-        if place == len(chain):
+        if place == len(handlers):
             return original(*args, **kwargs)
-        return chain[place](functools.partial(enter, place + 1), *args, **kwargs)
+        return handlers[place](functools.partial(enter, place + 1), *args, **kwargs)
 
     return enter(0, *args, **kwargs)

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.record.units import format_duration
+from stepscope.record.facts import AutoStop
+from stepscope.record.units import format_duration, format_number
 from stepscope.report.story import summary
 from stepscope.report.story.blocks import (
     Axis,
@@ -215,6 +216,32 @@ def _losses_section(document: Document) -> Section:
     return Section("losses", "Losses", (chart,), Weight.DETAIL)
 
 
+def auto_blocks(document: Document) -> list[Block]:
+    """What `--auto` kept, and its contests; empty without it."""
+    auto = document.get("auto")
+    if auto is None:
+        return []
+    why = next((one.words for one in AutoStop if one == auto["stopped"]), "")
+    if auto["kept"]:
+        before, after = (format_number(auto[key]) for key in ("before_ms", "after_ms"))
+        times = f"{auto['before_ms'] / auto['after_ms']:.2f}× faster, {before} → {after} ms"
+        lead = Paragraph(f"--auto kept {' + '.join(auto['kept'])}: {times}", tone=Tone.GOOD)
+    else:
+        lead = Paragraph(f"--auto kept nothing: {why or 'the program ended first'}")
+    table = Table.known(
+        "contests",
+        "Fixes tried as it ran",
+        auto["contests"],
+        (Column("fix"), lambda one: " + ".join(one["candidate"])),
+        (Column("kept"), lambda one: "yes" if one["kept"] else "no"),
+        (Column.numeric("speedup"), lambda one: one["ratio"]),
+        (Column("range"), lambda one: f"{one['low']:.2f}–{one['high']:.2f}"),
+        (Column.numeric("steps", digits=6), lambda one: one["steps"]),
+        (Column.numeric("time", "s"), lambda one: one["seconds"]),
+    )
+    return [lead, *table]
+
+
 def story_of_run(subject: LoadedResult) -> Story:
     """The full story of a run, with how to get what is missing."""
     document, tables = subject.document, subject.tables
@@ -233,9 +260,11 @@ def story_of_run(subject: LoadedResult) -> Story:
     idle: list[Block] = [*idle_blocks(analysed)] if analysed is not None else []
     if idle:
         idle.append(Paragraph("In the recorded steps; recording slows the host down."))
+    auto = auto_blocks(document)
     sections = [
         summary.run_summary(document),
         _step(document, tables),
+        *([Section("auto", "Fixes tried as it ran", tuple(auto))] if auto else []),
         summary.findings_lead(document, findings_section(document, timeline, sources, undiagnosed)),
         *([Section("idle", "Why the GPU is idle", tuple(idle), Weight.DETAIL)] if idle else []),
         _whole_run(document),
@@ -287,6 +316,7 @@ def run_screen(subject: LoadedResult) -> Story:
         waits = [one for one in document["syncs"] if one["lost_ms"] > 0.02 * steps][:3]
         rest = (*_sinks(document), *_waits(document, waits), *_idle_causes(document))
         sections.append(Section("step", "", rest))
+    sections.append(Section("auto", "", tuple(auto_blocks(document))))
     whole = [*run_remarks(document), *_account(document, short=bool(found))]
     sections.append(Section("run", "", tuple(whole)))
     tables = [*resources.python_lines(document), *resources.memory_lines(document)]
