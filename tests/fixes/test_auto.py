@@ -126,6 +126,7 @@ def observed(tmp_path, monkeypatch, clock):
         watch = ImportWatch(monotonic_ns())
         observer.install(watch)
         watch.install()
+        observer.core.compiles = False  # whatever other tests of this process have imported
         try:
             yield Program(clock, fixes), Run(tmp_path)
         finally:

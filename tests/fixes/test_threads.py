@@ -8,7 +8,7 @@ from fixing import fixed
 from torch.utils.data import DataLoader, TensorDataset
 
 from stepscope.fixes.data import threads
-from stepscope.fixes.inspect import cpus
+from stepscope.fixes.inspect import devices
 from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
 
@@ -80,12 +80,12 @@ def test_hyper_threads_count_once(tmp_path, monkeypatch):
         folder = tmp_path / f"cpu{number}/topology"
         folder.mkdir(parents=True)
         (folder / "thread_siblings_list").write_text(f"{number % 2},{number % 2 + 2}\n")
-    monkeypatch.setattr(cpus.os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
-    monkeypatch.setattr(cpus, "cgroup_limits", lambda: (None, None))
-    assert cpus.allowed_cores(tmp_path) == 2
-    assert cpus.allowed_cpus() == 4
-    monkeypatch.setattr(cpus, "cgroup_limits", lambda: (1.5, None))
-    assert cpus.allowed_cpus() == 2
+    monkeypatch.setattr(devices.os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
+    monkeypatch.setattr(devices, "cgroup_limits", lambda: (None, None))
+    assert devices.allowed_cores(tmp_path) == 2
+    assert devices.allowed_cpus() == 4
+    monkeypatch.setattr(devices, "cgroup_limits", lambda: (1.5, None))
+    assert devices.allowed_cpus() == 2
 
 
 def test_its_edit_and_its_values():

@@ -43,9 +43,13 @@ class _CoreClock:
                 self._file = None
         return thread_time_ns() + queued
 
+    def close(self) -> None:
+        file, self._file, self._of = self._file, None, (0, 0)
+        if file is not None:
+            file.close()
+
     def _open(self, of: tuple[int, int]) -> None:
-        if self._file is not None:
-            self._file.close()
+        self.close()
         self._of = of
         try:
             self._file = HeldFile(_SCHEDULED, os.O_RDONLY)
@@ -57,7 +61,7 @@ class _Stopwatch:
     """The fetch under way, if any, and the stack of slots its time goes to."""
 
     def __init__(self) -> None:
-        self._cores = _CoreClock()
+        self.cores = _CoreClock()
         self.reset()
 
     def reset(self) -> None:
@@ -85,7 +89,7 @@ class _Stopwatch:
         self.stack = stack = [slot]
         self.samples = None
         self.thread = get_ident()
-        self._needed_ns = self._cores.read()
+        self._needed_ns = self.cores.read()
         self._started_ns = self.last_ns = perf_counter_ns()
         return stack
 
@@ -109,7 +113,7 @@ class _Stopwatch:
         self.sums[stack[-1]] += now - self.last_ns
         elapsed = now - self._started_ns
         ours = self.thread == get_ident()  # a destructor may run in any thread
-        needed = self._cores.read() - self._needed_ns if ours else elapsed
+        needed = self.cores.read() - self._needed_ns if ours else elapsed
         self.processor_ns = min(max(0, needed), elapsed)
         return elapsed
 
@@ -267,6 +271,7 @@ class DataClock:
         if self._slots is not None:
             self._slots.close()
             self._slots = None
+        self.watch.cores.close()
 
     def switch_off(self) -> None:
         """Stop counting; the program goes on."""
