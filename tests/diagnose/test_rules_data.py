@@ -226,6 +226,17 @@ def test_waiting_workers_are_no_more_than_hide_the_wait():
     assert str(one.fix) == "workers=6"
 
 
+def test_workers_that_mostly_wait_are_not_too_many():
+    config = {"machine": {"cpu": {"usable_cores": 4}}, "switches": {"threads": 4}}
+    made = [dataset(30.0, processor_share=0.2)]
+    document = waiting(0.2, device="cpu", workers=16, batch=30.0, config=config, pipeline=made)
+    assert not found(document, "cpu")
+    made = [dataset(30.0, processor_share=0.6)]
+    document = waiting(0.2, device="cpu", workers=16, batch=30.0, config=config, pipeline=made)
+    one = found(document, "cpu")["data.too_many_workers"]
+    assert "18.0 ms of a core" in one.why
+
+
 def test_more_workers_than_cores_are_too_many():
     config = {"machine": {"cpu": {"usable_cores": 4}}, "switches": {"threads": 4}}
     document = waiting(0.2, device="cpu", workers=16, batch=30.0, config=config)

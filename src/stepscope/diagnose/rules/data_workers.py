@@ -63,20 +63,21 @@ _MOST_WORKERS_A_CORE = 1.5  # below this, waiting for storage can pay off
 def too_many_workers(case: Case) -> Iterable[Finding]:
     """Workers outnumber the cores, and running, starting or waiting for them costs 2%."""
     how = loading(case) if case.cores > 0 else None
-    if how is None or how.workers <= max(_MOST_WORKERS_A_CORE * case.cores, how.most):
+    if how is None or how.workers * how.core_share <= _MOST_WORKERS_A_CORE * case.cores:
         return
     starts = facts.time_spent(case, "epoch_start")
     started, start_s = (starts.share, starts.seconds) if starts is not None else (0.0, 0.0)
     taken = how.share
     if case.device == "cpu":  # making batches takes cores away from the step
-        taken = max(taken, case.step_share(how.batch_ms / how.cores))
+        taken = max(taken, case.step_share(how.core_share * how.batch_ms / how.cores))
     if max(taken, started) < LEAST_GAIN:
         return
     far_too_many = how.workers >= 2 * _MOST_WORKERS_A_CORE * case.cores
     yield Finding(
         id=too_many_workers.id,
         title=f"{how.workers} workers share {_counted(max(1, int(case.cores)), 'core')}",
-        why=f"A batch takes {in_ms(how.batch_ms)} ms of a core that other workers need too"
+        why=f"A batch takes {in_ms(how.core_share * how.batch_ms)} ms of a core that other workers "
+        "need too"
         + (f"; starting workers took {facts.in_s(start_s)}." if started >= LEAST_GAIN else "."),
         advice="More workers than cores only take turns.",
         settings=(loader_setting("num_workers", how.needed),),

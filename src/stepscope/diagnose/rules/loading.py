@@ -75,12 +75,17 @@ class Loading:
         return self.wait_ms / self.case.step_ms
 
     @property
+    def core_share(self) -> float:
+        """The part of making a batch that needs a core; all of it where that is not known."""
+        share = self.source.processor_share if self.source else None
+        return 1.0 if share is None else share
+
+    @property
     def most(self) -> int:
         """The most workers for these cores: one each, more if they wait for storage."""
-        share = self.source.processor_share if self.source else None
-        if share is None or share > _CPU_BOUND:
+        if self.core_share > _CPU_BOUND:
             return self.cores
-        return int(self.cores / max(share, 1 / _MOST_WORKERS_A_CORE))
+        return int(self.cores / max(self.core_share, 1 / _MOST_WORKERS_A_CORE))
 
     @property
     def limits(self) -> bool:
@@ -144,9 +149,7 @@ class Loading:
     def _read_and_decoded(self) -> tuple[list[PipelinePart], list[PipelinePart]]:
         """Decoders read too: where cores are hardly needed, they wait for bytes."""
         read, decoded = map(self.parts_that, (SampleWork.READING, SampleWork.DECODING))
-        share = self.source.processor_share if self.source else None
-        waits = share is not None and share < _WORKED
-        return ([*read, *decoded], []) if waits else (read, decoded)
+        return ([*read, *decoded], []) if self.core_share < _WORKED else (read, decoded)
 
     @property
     def reading_parts(self) -> list[PipelinePart]:
