@@ -59,9 +59,10 @@ def _counted(count: int, what: str) -> str:
 _MOST_WORKERS_A_CORE = 1.5  # below this, waiting for storage can pay off
 
 
-@rule("data.too_many_workers", "More workers than cores.")
+@rule("data.too_many_workers", "More workers than cores can run.")
 def too_many_workers(case: Case) -> Iterable[Finding]:
-    """Workers outnumber the cores, and running, starting or waiting for them costs 2%."""
+    """Workers need more cores than there are, and running, starting or waiting for them costs
+    2%."""
     how = loading(case) if case.cores > 0 else None
     if how is None or how.workers * how.core_share <= _MOST_WORKERS_A_CORE * case.cores:
         return
