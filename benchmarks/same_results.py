@@ -73,7 +73,8 @@ ADDED = frozenset(
         "items[].within_process_variation",
         "steps.clocked_steps",
         "config.device_switch",
-        *(f".{key}" for key in ("overhead", "fix_checks", "fix_effect", "other_time")),
+        *(f".{key}" for key in ("overhead", "fix_checks", "fix_effect", "other_time", "auto")),
+        *("steps.evaluations", "imports.library", "imports.libraries_s"),
         "parts[].work",
         "proof.settle",
     )
