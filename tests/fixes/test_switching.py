@@ -91,7 +91,7 @@ class Training:
         )
 
 
-def same(one, other):
+def assert_same(one, other):
     mine, theirs = one[0], other[0]
     for (a, stride, dtype), (b, *rest) in zip(mine, theirs, strict=True):
         assert torch.equal(a, b)
@@ -116,7 +116,7 @@ def test_installed_but_off_a_fix_changes_nothing(name, optimizer, bare, tmp_path
     with fixed(tmp_path, off=[name]) as run:
         training = Training(optimizer)
         training.steps(30)
-        same(training.state(), bare)
+        assert_same(training.state(), bare)
     assert not run.off[name].outcome.applied
 
 
@@ -128,7 +128,7 @@ def test_switched_on_and_off_between_steps_it_leaves_no_trace(name, optimizer, b
             training.steps(3)
             run.off[name].switch(True)
             run.off[name].switch(False)
-        same(training.state(), bare)
+        assert_same(training.state(), bare)
 
 
 @pytest.mark.parametrize("name", EXACT)
@@ -139,7 +139,7 @@ def test_exact_fixes_switched_every_few_steps_change_no_loss(name, optimizer, ba
             run.off[name].switch(turn % 2 == 0)
             training.steps(3)
         run.off[name].switch(False)
-        same(training.state(), bare)
+        assert_same(training.state(), bare)
         assert run.off[name].outcome.state is FixState.APPLIED
 
 
