@@ -63,7 +63,7 @@ class Gpt(nn.Module):
 torch.manual_seed(0)
 model = Gpt()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-for _ in range(40):
+for _ in range(150):
     tokens = torch.randint(0, 64, (2, 17))
     loss = nn.functional.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
     optimizer.zero_grad()
