@@ -20,7 +20,7 @@ Processes = Sequence[npt.NDArray[Any]]
 Split = tuple[tuple[int, ...], tuple[int, ...]]
 EARLIER = 6
 """Processes that the stored noise floor is from."""
-SIDES = (1, 2, 3, 5)
+SIDES = (1, 2, 3, 4, 5)
 TIMES = (0.5, 1.0, 3.0)
 """Planted changes, in noise floors."""
 _SPLITS = 60  # of one program and size

@@ -5,7 +5,6 @@ The series are those of benchmarks/compare_aa.py, each from a process of its own
 
 import importlib
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -36,22 +35,20 @@ def share(counts, *verdicts):
 def test_there_are_series_enough(judged):
     series, sums = judged
     assert series >= 100
-    assert {side for side, _, _ in sums} == {1, 2, 3, 5}
+    assert {side for side, _, _ in sums} == {1, 2, 3, 4, 5}
 
 
 def test_the_same_program_is_called_faster_or_slower_in_one_case_of_20_at_most(judged):
     _, sums = judged
     same = {key: counts for key, counts in sums.items() if not key[2]}
-    assert len(same) == 6
-    assert share(sum(same.values(), Counter()), "FASTER", "SLOWER") <= 0.05
-    # An interval of 95% is wrong once in 20; groups of a few dozen processes scatter around it.
-    assert max(share(counts, "FASTER", "SLOWER") for counts in same.values()) <= 0.075
+    assert len(same) == 7
+    assert max(share(counts, "FASTER", "SLOWER") for counts in same.values()) <= 0.05
 
 
 def test_a_change_of_three_noise_floors_is_found(judged):
     _, sums = judged
     found = {key: share(counts, "SLOWER") for key, counts in sums.items() if key[2] == 3}
-    assert len(found) == 6
+    assert len(found) == 7
     assert min(found.values()) >= 0.95
 
 

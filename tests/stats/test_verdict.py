@@ -96,6 +96,20 @@ def test_a_tenth_is_found_with_processes_one_percent_apart(count, least):
     assert held >= 0.93 * TRIALS
 
 
+def of_means(*means):
+    return [[mean] * 20 for mean in means]
+
+
+def test_sides_that_overlap_are_not_told_apart_by_their_means_alone():
+    base, other = of_means(12.0, 13.0, 14.0, 15.0, 16.0), of_means(8.0, 8.5, 9.0, 12.5, 13.5)
+    found = compare_processes(base, other)
+    assert found.verdict is Verdict.UNCLEAR
+    assert found.low == pytest.approx(1.0)
+    assert compare_processes(other, base).high == pytest.approx(1.0)
+    nearer = of_means(8.0, 8.5, 9.0, 12.5, 12.6)
+    assert compare_processes(base, nearer).verdict is Verdict.FASTER
+
+
 def test_processes_that_are_the_same_are_called_so_once_there_are_enough():
     draw = np.random.default_rng(11)
     pairs = zip(steady(draw, 10), steady(draw, 10), strict=True)
