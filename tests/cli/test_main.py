@@ -33,6 +33,9 @@ def command(monkeypatch):
     return command
 
 
+REST = click.Argument(["rest"], nargs=-1, type=click.UNPROCESSED)
+
+
 def fails(problem):
     def action(**_):
         raise problem
@@ -64,6 +67,25 @@ def test_an_unknown_command_is_named(run):
     code, out, err = run("frobnicate")
     assert (code, out) == (2, "")
     assert "frobnicate" in err
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("runn", "run"), ("tuen", "tune"), ("diff", "compare"), ("shwo", "show")]
+)
+def test_a_command_like_a_known_one_gets_a_suggestion(run, typed, meant):
+    code, out, err = run(typed, "train.py")
+    assert (code, out) == (2, "")
+    assert err == f"stepscope: {typed!r} is not a command: did you mean {meant}?\n"
+
+
+@pytest.mark.parametrize("words", [("train.py", "--epochs", "3"), ("profile", "train.py")])
+def test_a_script_without_a_command_and_profile_mean_run(run, monkeypatch, words):
+    taken = []
+    made = click.Command("run", callback=lambda rest: taken.append(rest), params=[REST])
+    made.ignore_unknown_options = True
+    monkeypatch.setattr(stepscope, "get_command", lambda _, name: made if name == "run" else None)
+    assert run(*words) == (0, "", "")
+    assert taken == [tuple(word for word in words if word != "profile")]
 
 
 def test_an_unknown_option_is_named(run):

@@ -52,6 +52,10 @@ COMMANDS = {
 }
 
 
+_OTHER_WORDS = {"benchmark": "bench", "diff": "compare", "optimize": "tune", "trace": "analyze"}
+"""What other tools call some of them."""
+
+
 class Commands(click.Group):
     """Imports a command's module only when that command is used."""
 
@@ -68,7 +72,7 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command, with defaults read from pyproject.toml and checked."""
-        name, command, rest = super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, _meant(args))
         ctx.default_map = defaults()
         known = {parameter.name for parameter in command.params} if command else set()
         for option in ctx.default_map.get(name or "", {}):
@@ -80,6 +84,23 @@ class Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+
+
+def _meant(args: list[str]) -> list[str]:
+    """`run` in front of a script without a command, and for `profile`. Raises UsageError with the
+    command that an unknown one resembles."""
+    name = args[0]
+    if name in COMMANDS:
+        return args
+    if name.endswith(".py"):
+        return ["run", *args]
+    if name == "profile":
+        return ["run", *args[1:]]
+    from difflib import get_close_matches
+
+    close = get_close_matches(_OTHER_WORDS.get(name, name), COMMANDS, n=1)
+    known = f"did you mean {close[0]}?" if close else "see stepscope --help"
+    raise UsageError(f"{name!r} is not a command: {known}")
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
