@@ -31,6 +31,10 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'stepscope' has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def load_ipython_extension(shell: Any) -> None:
     """`%load_ext stepscope`: adds the cell magic `%%stepscope` to a notebook."""
     from stepscope.magic import register

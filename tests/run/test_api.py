@@ -163,3 +163,9 @@ def test_every_command_has_help(bench: "Bench") -> None:
 def test_showing_a_run_does_not_import_torch(bench: "Bench") -> None:
     bench.stepscope("run", str(bench.programs / "without_torch.py"))
     assert "torch" not in imported(bench, HELP.format(["show"]))
+
+
+def test_dir_lists_what_the_package_offers_and_nothing_else() -> None:
+    import stepscope
+
+    assert dir(stepscope) == sorted(stepscope.__all__)
