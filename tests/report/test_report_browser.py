@@ -45,7 +45,7 @@ def column(seen: Seen, number: int) -> list[str]:
 
 
 def drawn(seen: Seen) -> None:
-    seen.page.wait_for_selector("html[data-charts]", state="attached", timeout=30_000)
+    seen.page.wait_for_selector("html[data-charts]", state="attached")
 
 
 def test_it_opens_without_a_complaint_and_without_a_request(desk: Seen) -> None:

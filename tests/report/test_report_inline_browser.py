@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from browser import PATIENCE_S, until
 from stories import hostile, whole
 
 from stepscope.report.render.html.page import render_page
@@ -12,7 +13,9 @@ def opened(chromium, tmp_path, story):
     """The frame inside a page, what the console said, and what was asked for."""
     file = tmp_path / "notebook.html"
     file.write_text(f"<!doctype html><title>notebook</title>{in_iframe(render_page(story), 600)}")
-    page = chromium.new_context().new_page()
+    context = chromium.new_context()
+    context.set_default_timeout(1000 * PATIENCE_S)
+    page = context.new_page()
     problems, requests = [], []
     page.on("console", lambda one: problems.append(one.text) if one.type == "error" else None)
     page.on("pageerror", lambda error: problems.append(str(error)))
@@ -20,15 +23,14 @@ def opened(chromium, tmp_path, story):
     page.on("request", lambda request: requests.append(request.url))
     page.goto(file.as_uri())
     frame = page.frames[1]
-    frame.wait_for_selector("html[data-ready]", state="attached", timeout=20_000)
+    frame.wait_for_selector("html[data-ready]", state="attached")
     return page, frame, problems, [url for url in requests if not url.startswith("data:")]
 
 
 def test_its_links_lead_to_its_own_sections(chromium, tmp_path):
     page, frame, problems, requests = opened(chromium, tmp_path, whole())
     frame.click('nav a[href="#findings"]')
-    page.wait_for_timeout(1000)
-    assert frame.evaluate("scrollY") > 100
+    until(frame, "scrollY > 100")
     assert page.url.endswith("notebook.html")
     assert (problems, len(requests)) == ([], 1)
 

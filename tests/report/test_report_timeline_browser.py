@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browser import Seen, opened
+from browser import Seen, opened, until
 from handmade import Handmade
 from stories import HOSTILE
 
@@ -73,15 +73,6 @@ def settle(seen: Seen) -> None:
     seen.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
 
 
-def until(seen: Seen, condition: str) -> None:
-    """The page's policy lets nothing be evaluated inside it, so it is asked from outside."""
-    for _ in range(250):
-        if seen.page.evaluate(condition):
-            return
-        seen.page.wait_for_timeout(20)
-    raise AssertionError(f"never: {condition}")
-
-
 def test_the_wheel_zooms_around_the_pointer_once_the_timeline_is_clicked(desk):
     box = body(desk)
     x, y = box["x"] + box["width"] / 4, box["y"] + 20
@@ -93,7 +84,7 @@ def test_the_wheel_zooms_around_the_pointer_once_the_timeline_is_clicked(desk):
     y = box["y"] + 20
     desk.page.mouse.click(x, y)
     desk.page.mouse.wheel(0, -500)
-    until(desk, "timeline.timeline.state.view.to < 19e6")
+    until(desk.page, "timeline.timeline.state.view.to < 19e6")
     view = state(desk, "view")
     assert view["to"] - view["from"] < 10 * MS
     assert view["from"] + (view["to"] - view["from"]) / 4 == pytest.approx(5 * MS, rel=0.01)
@@ -136,7 +127,7 @@ def test_dragging_moves_and_a_double_click_fits_an_event_or_everything(desk):
 
 def test_it_finds_a_kernel(desk):
     desk.page.fill(".tl-search", "RARE_")
-    until(desk, "timeline.timeline.state.found !== null")
+    until(desk.page, "timeline.timeline.state.found !== null")
     assert desk.page.locator(".tl-count").inner_text() == "1 match"
     desk.page.keyboard.press("Enter")
     settle(desk)
@@ -149,11 +140,11 @@ def test_it_finds_a_kernel(desk):
 
 def test_matches_are_walked_through_in_order_of_time_and_round(desk):
     desk.page.fill(".tl-search", "memcpy (")  # plain text, whatever a pattern would make of it
-    until(desk, "timeline.timeline.state.found !== null")
+    until(desk.page, "timeline.timeline.state.found !== null")
     assert desk.page.locator(".tl-count").inner_text() == "0 matches"
     desk.page.keyboard.press("Enter")
     desk.page.fill(".tl-search", "memcpy")
-    until(desk, "timeline.timeline.state.found.events.length === 20")
+    until(desk.page, "timeline.timeline.state.found.events.length === 20")
     desk.page.keyboard.press("Enter")
     assert desk.page.locator(".tl-count").inner_text() == "1 of 20"
     desk.page.keyboard.press("Shift+Enter")
@@ -289,7 +280,7 @@ def test_perfetto_gets_the_trace_or_the_reader_its_name(desk, chromium, tmp_path
             " {postMessage: (what, to) => sent.push([what, to])}); 0"
         )
         seen.page.get_by_role("button", name="Open in Perfetto").click()
-        until(seen, "sent.length > 1")
+        until(seen.page, "sent.length > 1")
         pong = "new MessageEvent('message', {data: 'PONG', origin: '%s'})"
         seen.page.evaluate(f"dispatchEvent({pong % 'https://elsewhere.example'})")
         assert seen.page.evaluate("sent.every((one) => !one[0].perfetto)")
@@ -306,7 +297,7 @@ def test_hostile_names_are_drawn_as_text_only(chromium, tmp_path):
     with opened(chromium, page_of(tmp_path, encode_timeline(made.timeline()))) as seen:
         title = seen.page.title()
         seen.page.fill(".tl-search", "<img")
-        until(seen, "timeline.timeline.state.found !== null")
+        until(seen.page, "timeline.timeline.state.found !== null")
         seen.page.keyboard.press("Enter")
         assert "<img src=x onerror=" in seen.page.locator(".tl-name").inner_text()
         box = body(seen)
@@ -367,7 +358,7 @@ def test_two_fingers_zoom_on_a_phone(chromium, file):
             ]
             touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
         touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
-        until(seen, "timeline.timeline.state.view.to < 19e6")
+        until(seen.page, "timeline.timeline.state.view.to < 19e6")
         view = state(seen, "view")
         assert view["to"] - view["from"] == pytest.approx(5 * MS, rel=0.05)
         assert seen.page.evaluate("document.documentElement.scrollWidth") == 360

@@ -2,12 +2,14 @@
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+PATIENCE_S = 240  # for a page that hangs; what a busy machine takes is not a failure
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
 
@@ -61,6 +63,7 @@ def opened(browser: Any, file: Path, before: str = "", **options: Any) -> Iterat
     """
     usual = {"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce"}
     context = browser.new_context(**usual | options)
+    context.set_default_timeout(1000 * PATIENCE_S)
     page = context.new_page()
     seen = Seen(page)
     address = file.resolve().as_uri()
@@ -89,7 +92,15 @@ def opened(browser: Any, file: Path, before: str = "", **options: Any) -> Iterat
         page.add_init_script(before)
     try:
         page.goto(address)
-        page.wait_for_selector("html[data-ready]", state="attached", timeout=60_000)
+        page.wait_for_selector("html[data-ready]", state="attached")
         yield seen
     finally:
         context.close()
+
+
+def until(frame: Any, condition: str) -> None:
+    """Ask from outside: the page's policy lets nothing be evaluated inside it."""
+    end = time.monotonic() + PATIENCE_S
+    while not frame.evaluate(condition):
+        assert time.monotonic() < end, f"never: {condition}"
+        time.sleep(0.02)
