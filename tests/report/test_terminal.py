@@ -280,6 +280,16 @@ def test_no_steps_is_said_in_one_line(document):
     assert "Next:" in text
 
 
+def test_without_steps_the_next_command_is_the_same_program(document):
+    text = shown(without_steps(document))
+    assert text.rstrip().endswith("with stepscope.step() in its loop")
+    document["problems"] = []
+    document["run"] |= {"error": {"type": "ValueError", "text": "no data"}, "exit_code": 1}
+    text = shown(document)
+    assert "Raised ValueError: no data." in text
+    assert text.rstrip().endswith("once it runs")
+
+
 def test_nothing_known_at_all_still_prints(document):
     without_steps(document)
     document["run"] |= {"device": None, "torch": None, "exit_code": None}

@@ -219,6 +219,17 @@ def test_no_steps_seen_is_said_in_one_line(once: "Once") -> None:
     assert run.document["steps"]["mean_ms"] is None
 
 
+def test_a_program_that_fails_before_its_first_step_is_told_why_and_nothing_else(
+    once: "Once",
+) -> None:
+    run = once("early", lambda bench: bench.run("fails_early.py", forked=True))
+    assert run.ended.exit_code == 1
+    assert run.document["problems"] == []
+    assert "Raised FileNotFoundError: no data in ./data." in run.shown.stdout
+    assert "no steps seen" not in run.shown.stdout
+    assert "Next:  stepscope run " in run.shown.stdout
+
+
 def test_a_program_without_torch_runs_and_is_told_so(bench: "Bench") -> None:
     run = bench.run("without_torch.py", "8")
     assert run.ended.exit_code == 8

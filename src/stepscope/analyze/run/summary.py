@@ -295,7 +295,9 @@ def _problems(run: RunInfo, facts: Facts, steps: Steps) -> list[Problem]:
         shown = ", ".join(sorted(set(children.values()))[:2])
         kind = ProblemKind.CHILDREN_NOT_OBSERVED
         problems.append(Problem(kind=kind, detail=shown, count=len(children)))
-    if not len(steps) and not seen:
+    end = facts.last(EndFact)
+    failed = run.signal or run.timed_out or (end is not None and end.error is not None)
+    if not (len(steps) or seen or failed):
         imported = bool(facts.all(ProcessFact))
         problems.append(Problem(kind=ProblemKind.NO_STEPS if imported else ProblemKind.NO_TORCH))
     return problems

@@ -335,7 +335,9 @@ def _next_commands(document: Document) -> tuple[Command, ...]:
     """Commands to prove the fixes, apply them, and open the report."""
     run = document["run"]
     if not document["steps"]["count"]:
-        return (Command("stepscope run --help"),)
+        how = "with stepscope.step() in its loop" if document["problems"] else "once it runs"
+        rerun = run["torch"] and not run.get("here")
+        return (Command(rerun_command(document, ""), how),) if rerun else ()
     commands: list[Command] = []
     fixes = suggested_fixes(document)
     options = fix_options(fixes_to_run(document, fixes))
