@@ -1,5 +1,7 @@
 """The entry point: dispatch, errors as one line, defaults from pyproject.toml."""
 
+import runpy
+
 import click
 import pytest
 
@@ -61,6 +63,16 @@ def test_every_command_exists_and_explains_itself(run):
 
 def test_the_version(run):
     assert run("--version") == (0, f"stepscope, version {__version__}\n", "")
+
+
+def test_it_is_a_module_to_run_too(capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["stepscope", "--version"])
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_module("stepscope", run_name="__main__")
+    assert (caught.value.code, capsys.readouterr().out) == (
+        0,
+        f"stepscope, version {__version__}\n",
+    )
 
 
 def test_an_unknown_command_is_named(run):

@@ -40,6 +40,7 @@ def defaults(cwd: Path | None = None) -> dict[str, Any]:
 COMMANDS = {
     "run": "Observe a program: where does each step's time go?",
     "show": "Print an earlier result.",
+    "runs": "List the results kept here, or tidy them up.",
     "analyze": "Explain a trace from any profiler.",
     "tune": "Find the fixes that help, and prove that losses still match.",
     "fixes": "List the fixes that can be applied at run time.",

@@ -22,7 +22,7 @@ _OURS = re.compile(
     r"lock|(run|window|sources|memory-\w+|tune|batch|bench|request)\.json|(facts|journal|records)\.jsonl"
     r"|(rows|sites|samples|clock-[\d-]+)\.npy|(window|stacks)\.pt\.trace\.json(\.gz)?(\.part)?"
     r"|(python|output|memory-marks)\.txt|memory\.memray|report\.html|stepscope\.patch|\..*\.part"
-    r"|trials|processes|study|scratch|caches"
+    r"|trials|processes|study|scratch|caches|pinned"
 )
 """Everything that may stand at the top of a folder of ours."""
 _HEAD = 1 << 16  # bytes: the schema is among the first fields
@@ -174,14 +174,14 @@ def read_run(folder: Path) -> RunRecord:
                 for one in problems
             ]
         run = RunRecord.from_json(data)
-        if not _is_name(run.run.id or "run"):
+        if not is_name(run.run.id or "run"):
             raise ValueError("Expected a name - at `$.run.id`")
         return run
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as problem:
         raise BrokenRun(f"{path} is not a stepscope run: {problem}") from None
 
 
-def _is_name(text: str) -> bool:
+def is_name(text: str) -> bool:
     """Whether it is a valid file name that cannot leave its folder."""
     return text not in (".", "..") and not {"/", "\0"} & {*text} and len(os.fsencode(text)) < 240
 
