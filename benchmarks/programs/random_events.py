@@ -13,6 +13,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -88,7 +89,10 @@ def thread_works() -> None:
     work = chance.choice([evaluate, profile, lambda: say("thread", step())])
     thread = threading.Thread(target=evaluate if profiling else work)
     thread.start()
+    folder = f"/proc/self/task/{thread.native_id}"
     thread.join()
+    while os.path.exists(folder):  # MKL hangs in a fork made while a thread that multiplied ends
+        time.sleep(0.001)
 
 
 profiling = False  # one at a time: torch crashes under two
