@@ -13,7 +13,6 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from statistics import median
 from threading import Condition, get_ident, main_thread
 from typing import Any
 
@@ -26,6 +25,7 @@ from stepscope.record.facts import ProblemFact, WindowFact
 from stepscope.record.probe_options import ProbeOptions
 from stepscope.record.problems import ProblemKind
 from stepscope.record.row_log import FLAG_PROFILED, FLAG_STACKS, RowKind
+from stepscope.stats import median
 from stepscope.store.json_lines import FactLog
 
 _EARLIEST = 9
