@@ -284,3 +284,20 @@ while True:
 train(5)
 threading.Thread(target=os._exit, args=(7,)).start()
 time.sleep(60)
+
+# %% switch_interval_tiny steps=30
+sys.setswitchinterval(1e-6)
+stop = threading.Event()
+
+def compute():
+    while not stop.is_set():
+        sum(range(50))
+
+threads = [threading.Thread(target=compute) for _ in range(4)]
+for thread in threads:
+    thread.start()
+train(30)
+stop.set()
+for thread in threads:
+    thread.join()
+print(sys.getswitchinterval())
