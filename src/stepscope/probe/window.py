@@ -224,6 +224,7 @@ class Window:
         if self._wakes:
             signal.signal(_WAKE, self._woken)
         try:
+            os.close(os.open(os.devnull, os.O_RDONLY))  # without any left Kineto would complain
             # Kineto reads it at first use, and then does not talk on stderr.
             with self._at_work(), _environ("KINETO_LOG_LEVEL", "99"):
                 self._used = True
@@ -237,7 +238,7 @@ class Window:
                 )
                 profiler.start()
                 self._profiler = profiler
-        except RuntimeError as problem:
+        except (OSError, RuntimeError) as problem:
             self._sleep_on()
             self._give_up(str(problem))
             return

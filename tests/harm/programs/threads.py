@@ -285,7 +285,7 @@ train(5)
 threading.Thread(target=os._exit, args=(7,)).start()
 time.sleep(60)
 
-# %% switch_interval_tiny steps=30
+# %% switch_interval_tiny
 sys.setswitchinterval(1e-6)
 stop = threading.Event()
 
@@ -293,11 +293,9 @@ def compute():
     while not stop.is_set():
         sum(range(50))
 
-threads = [threading.Thread(target=compute) for _ in range(4)]
-for thread in threads:
-    thread.start()
-train(30)
+thread = threading.Thread(target=compute)
+thread.start()
+train()
 stop.set()
-for thread in threads:
-    thread.join()
+thread.join()
 print(sys.getswitchinterval())
