@@ -284,18 +284,3 @@ while True:
 train(5)
 threading.Thread(target=os._exit, args=(7,)).start()
 time.sleep(60)
-
-# %% switch_interval_tiny
-sys.setswitchinterval(1e-6)
-stop = threading.Event()
-
-def compute():
-    while not stop.is_set():
-        sum(range(50))
-
-thread = threading.Thread(target=compute)
-thread.start()
-train()
-stop.set()
-thread.join()
-print(sys.getswitchinterval())
