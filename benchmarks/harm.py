@@ -5,8 +5,9 @@ python benchmarks/harm.py --table FILE.json
 
 A round is one seed of programs/random_events.py: it runs bare and observed, with a kernel window at
 a random step, forked from one process that has imported torch. Exit code and output must be the
-same, the losses and final weights among it. Seeds begin at --seed; what the file has of others is
-kept, unless the program has changed since. Results are written every 50 rounds.
+same, the losses and final weights among it. Seeds begin at --seed. Results are written every 50
+rounds, beside those of earlier calls, each with its commit, unless the program has changed since;
+of a seed that ran again the last result counts.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from _about import SOURCE, about, kept
+from _about import SOURCE, about
 
 HERE = Path(__file__).resolve().parent
 PROGRAM = HERE / "programs" / "random_events.py"
@@ -59,29 +60,57 @@ def main() -> None:
     if options.table:
         print(table(json.loads(options.table.read_text())), end="")
         return
-    document = about("stepscope.harm/1", "harm.py", device="cpu")
+    document = about("stepscope.harm/2", "harm.py", device="cpu")
     document["program"] = hashlib.sha256(PROGRAM.read_bytes()).hexdigest()[:12]
-    if options.out.exists():
-        earlier = json.loads(options.out.read_text())
-        if earlier.get("program") == document["program"]:
-            kept(options.out, document, "rounds")
-    found = document.setdefault("rounds", {})
+    document["calls"] = earlier_calls(options.out, document["program"])
+    call = {"command": document.pop("command"), "date": document.pop("date")}
+    call["commit"] = document["versions"].pop("commit")
+    document["calls"].append(call)
+    found: dict[int, str] = {}
     until = time.monotonic() + 60 * (options.minutes or float("inf"))
     seeds = range(options.seed, options.seed + options.rounds)
     blocks = [seeds[n : n + BLOCK] for n in range(0, len(seeds), BLOCK)]
     with ProcessPoolExecutor(options.jobs) as pool:
         for part in pool.map(rounds, blocks, [until] * len(blocks)):
             found |= part
-            document["counts"] = dict(Counter(found.values()))
+            call |= summary(found)
             options.out.write_text(json.dumps(document, indent=1) + "\n")
     print(table(document), end="")
 
 
-def rounds(seeds: range, until: float) -> dict[str, str]:
+def earlier_calls(out: Path, program: str) -> list[dict[str, Any]]:
+    """Those whose rounds were of the same program."""
+    earlier = json.loads(out.read_text()) if out.exists() else {}
+    calls: list[dict[str, Any]] = earlier.get("calls", [])
+    return calls if earlier.get("program") == program else []
+
+
+def summary(found: dict[int, str]) -> dict[str, Any]:
+    """The rounds of a call: its seeds as first and last of each stretch, and which were not the
+    same."""
+    seeds = sorted(found)
+    breaks = [n for n in range(1, len(seeds)) if seeds[n] != seeds[n - 1] + 1]
+    ends = zip([0, *breaks], [*breaks, len(seeds)], strict=True)
+    return {
+        "seeds": [[seeds[first], seeds[end - 1]] for first, end in ends if end],
+        "others": {str(seed): found[seed] for seed in seeds if found[seed] != SAME},
+    }
+
+
+def rounds_of(calls: list[dict[str, Any]]) -> dict[int, str]:
+    """What became of each round of some calls, by its seed."""
+    found: dict[int, str] = {}
+    for call in calls:
+        found |= {n: SAME for first, last in call["seeds"] for n in range(first, last + 1)}
+        found |= {int(seed): became for seed, became in call["others"].items()}
+    return found
+
+
+def rounds(seeds: range, until: float) -> dict[int, str]:
     """What became of each round, by its seed."""
     from stepscope.launch.fork_server import ForkServer
 
-    found: dict[str, str] = {}
+    found: dict[int, str] = {}
     if time.monotonic() > until:
         return found
     environ = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(SOURCE)}
@@ -96,7 +125,7 @@ def rounds(seeds: range, until: float) -> dict[str, str]:
             if became in (DIFFERENT, CRASHED):
                 again = [_run(server, seed, folder, observed=False) for _ in range(REPEATS)]
                 became = became if {*again} == {pair[0]} else VOID
-            found[str(seed)] = became
+            found[seed] = became
             if became != SAME:
                 print(f"seed {seed}: {became}: {pair}", file=sys.stderr, flush=True)
             if any(ended.code is None for ended in pair):
@@ -150,9 +179,9 @@ def _run(server: Any, seed: int, folder: Path, observed: bool) -> Ended:
 
 
 def table(document: dict[str, Any]) -> str:
-    counts = document["counts"]
+    counts = Counter(rounds_of(document["calls"]).values())
     head = f"rounds {sum(counts.values()):,}"
-    cells = [f"{name} {counts.get(name, 0):,}" for name in (CRASHED, HANGS, DIFFERENT, VOID)]
+    cells = [f"{name} {counts[name]:,}" for name in (CRASHED, HANGS, DIFFERENT, VOID)]
     return " · ".join([head, *cells]) + "\n"
 
 

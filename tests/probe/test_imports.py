@@ -3,11 +3,15 @@
 import importlib
 import importlib.abc
 import importlib.util
+import os
+import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+import stepscope
 from stepscope.probe import patches as imports_module
 from stepscope.probe.patches import ImportWatch
 
@@ -273,3 +277,15 @@ def test_a_reload_works_and_is_not_a_first_import(watch, write):
     importlib.invalidate_caches()
     assert importlib.reload(module).value == 22
     assert seen == [1]
+
+
+def test_what_waits_for_torch_imports_nothing_a_file_of_the_programs_may_be_called():
+    code = (
+        "import sys, torch\n"
+        "before = {*sys.modules}\n"
+        "import stepscope.launch.bootstrap, stepscope.probe.observer\n"
+        "print([name for name in {*sys.modules} - before if not name.startswith('stepscope')])"
+    )
+    environ = os.environ | {"PYTHONPATH": str(Path(stepscope.__file__).parent.parent)}
+    said = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True)
+    assert (said.stdout, said.returncode) == ("[]\n", 0), said.stderr

@@ -3,6 +3,7 @@
 import errno
 import math
 import os
+import signal
 import threading
 
 import pytest
@@ -16,6 +17,7 @@ from stepscope.probe.row_log import (
     DATA_WAIT,
     FORWARD,
     H2D,
+    LOSS,
     OBSERVER,
     OPTIMIZER,
     OTHER,
@@ -352,6 +354,39 @@ def test_what_the_program_threw_reaches_it_again(recorder):
         recorder.log.fail(OutOfTimeError())
     assert not recorder.problems
     assert not recorder.log.off
+
+
+def test_what_the_program_throws_amid_writing_rows_writes_none_twice(recorder, monkeypatch):
+    for _ in range(300):
+        recorder.phase(FORWARD, 3)
+        recorder.end()
+    note = recorder.log._note
+
+    def throw(*_):
+        raise OutOfTimeError
+
+    def interrupted(code, value):
+        note(code, value)
+        signal.raise_signal(signal.SIGUSR2)
+
+    previous = signal.signal(signal.SIGUSR2, throw)
+    monkeypatch.setattr(recorder.log, "_note", interrupted)
+    recorder.phase(FORWARD, 3)
+    recorder.end()
+    recorder.log.events += (LOSS, 1.0)
+    with pytest.raises(OutOfTimeError):
+        recorder.log.fold()
+    signal.signal(signal.SIGUSR2, previous)
+    monkeypatch.setattr(recorder.log, "_note", note)
+    recorder.phase(BACKWARD, 5)
+    recorder.end()
+    recorder.log.close()
+    assert not recorder.problems
+    rows = recorder.rows()
+    assert len(rows) == 303
+    assert recorder.row(300) == {"forward": 3}
+    assert recorder.row(301) == {"backward": 5}
+    assert rows["backwards"].sum() == 1
 
 
 def test_switched_off_inside_a_phase_the_phase_can_still_be_left(recorder):

@@ -1,5 +1,6 @@
 """When the kernel-level recording opens and closes, with torch's recorder stubbed."""
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -230,6 +231,18 @@ def test_a_recorder_that_cannot_start_is_said_and_not_tried_again(program, monke
     assert run.window.done
     assert run.log.depth == 0
     assert "CUPTI is in use" in run.facts.last(ProblemFact).text
+    assert run.flagged(0) == list(range(1, 31))
+
+
+def test_no_window_opens_where_the_program_has_used_up_its_descriptors(program, monkeypatch):
+    def full(*_):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(window_module, "os", SimpleNamespace(**vars(os) | {"open": full}))
+    run = program(window=3, stacks=2, window_at=4).run(*[10] * 30)
+    assert Profiler.made == []
+    assert run.window.done
+    assert "Too many open files" in run.facts.last(ProblemFact).text
     assert run.flagged(0) == list(range(1, 31))
 
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import ceil, log
 from random import Random
-from statistics import fmean, median
 from time import monotonic_ns
 from typing import Any, Final, Protocol
 
 from stepscope.fixes.lazy import torch
+from stepscope.stats import mean, median
 from stepscope.stats.paired import Decision, PairedRatio, decide, paired_ratio
 
 FEWEST_PAIRS: Final = 8
@@ -171,7 +171,7 @@ class Contest:
         every = ([one.step_ms for one in self._known if one.on is side] for side in (True, False))
         lead = max(steps_to_settle(blocks) for blocks in every if blocks)
         whole = max(1, (self._blocks.steps - lead) // self._blocks.cycle) * self._blocks.cycle
-        return [fmean(one.step_ms[-min(whole, self._blocks.steps - lead) :]) for one in self._known]
+        return [mean(one.step_ms[-min(whole, self._blocks.steps - lead) :]) for one in self._known]
 
     def _differences(self) -> list[float]:
         """Of each pair, the logarithm of its time without the candidate over that with it."""
@@ -184,15 +184,15 @@ class Contest:
 
     def _result(self, decision: Decision) -> ContestResult:
         sides: dict[bool, list[float]] = {True: [], False: []}
-        for block, mean in zip(self._known, self._means(), strict=True):
-            sides[block.on].append(mean)
+        for block, usual in zip(self._known, self._means(), strict=True):
+            sides[block.on].append(usual)
         return ContestResult(
             gains=decision is Decision.GAIN,
             ratio=paired_ratio(self._differences()),
             pairs=self._judged,
             steps=self._steps,
-            before_ms=fmean(sides[False]),
-            after_ms=fmean(sides[True]),
+            before_ms=mean(sides[False]),
+            after_ms=mean(sides[True]),
         )
 
 

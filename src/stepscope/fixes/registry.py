@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stepscope.fixes.base import Fix
 from stepscope.record.errors import UsageError
+from stepscope.record.version import entry_points
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -129,8 +130,6 @@ def _ordered_names(fixes: Mapping[str, Fix]) -> Sequence[str]:
 
 def _entry_points(quiet: bool = False) -> "Mapping[str, EntryPoint]":
     """What other packages name; ours cannot be replaced."""
-    from stepscope.hardware.machine import entry_points  # with msgspec: few programs need it
-
     found = {}
     for point in entry_points(ENTRY_POINTS):
         if point.name not in _MODULES and point.name not in found:

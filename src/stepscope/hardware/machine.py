@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 
@@ -17,9 +17,6 @@ from stepscope.hardware import processor
 from stepscope.hardware.gpus import GpuInfo, GpuLink, driver_version, gpu_links, open_gpus
 from stepscope.hardware.processor import cgroup_limits, read_text
 from stepscope.record.version import __version__
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
 
 
 class Cpu(Struct, frozen=True):
@@ -81,35 +78,6 @@ def package_version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
-
-
-def entry_points(group: str) -> "list[EntryPoint]":
-    """What installed packages offer as a group, by name.
-
-    The group is looked for in their files before importlib.metadata is imported.
-    """
-    heading = f"[{group}]".encode()
-    if not any(_names(heading, folder or os.curdir) for folder in sys.path):
-        return []
-    from importlib import metadata
-
-    return sorted(metadata.entry_points(group=group), key=lambda point: point.name)
-
-
-def _names(heading: bytes, folder: str) -> bool:
-    """Whether a package of this folder has such entry points."""
-    try:
-        packages = [one.path for one in os.scandir(folder) if one.name.endswith("-info")]
-    except OSError:  # no folder: an archive at most
-        return os.path.isfile(folder)
-    for package in packages:
-        try:
-            with open(os.path.join(package, "entry_points.txt"), "rb") as file:
-                if heading in file.read():
-                    return True
-        except OSError:
-            continue
-    return False
 
 
 def cuda_build(version_py: str) -> str | None:

@@ -52,20 +52,18 @@ if TYPE_CHECKING:
 
 
 class _NvtxEvents(list[int]):
-    """The log's events, each phase a range. Codes stand at even places, times at odd ones."""
+    """The log's events, each phase a range."""
 
     def __init__(self, nvtx: Any) -> None:
         super().__init__()
         self._nvtx = nvtx
 
-    def append(self, value: int) -> None:
-        if len(self) % 2 == 0:
-            self._mark(value)
-        super().append(value)
-
-    def __iadd__(self, pair: Any) -> "_NvtxEvents":  # type: ignore[override,misc]
+    def extend(self, pair: Any) -> None:
         self._mark(pair[0])
         super().extend(pair)
+
+    def __iadd__(self, pair: Any) -> "_NvtxEvents":  # type: ignore[override,misc]
+        self.extend(pair)
         return self
 
     def _mark(self, code: int) -> None:

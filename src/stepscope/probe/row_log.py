@@ -110,8 +110,9 @@ class LogState(NamedTuple):
 
 class RowLog:
     """Exclusive phase times of one thread, written as rows. `events` alternates codes (a phase
-    begins, LEAVE, LEAVE_TAIL) and their times. Whoever appends to it directly has checked `off` and
-    `thread`, and calls `fold` where no row may end for long."""
+    begins, LEAVE, LEAVE_TAIL) and their times, both in one call: the program's signal handlers may
+    raise between two. Whoever adds to it directly has checked `off` and `thread`, and calls `fold`
+    where no row may end for long."""
 
     def __init__(self, path: Path, start_ns: int, on_fail: Callable[[BaseException], None]) -> None:
         self._table = Table(path, ROW_COLUMNS)
@@ -216,48 +217,52 @@ class RowLog:
             self.fail(problem)
 
     def _fold(self) -> None:
+        """What the program's signal handlers raise here ends it early; the next one goes on."""
         acc, stack, current, last = self._acc, self.open_phases, self.current, self._last
-        whole = len(self.events) & ~1  # its thread may be about to add the time of a last code
-        pairs = iter(self.events[:whole])
-        for code, now in zip(pairs, pairs, strict=True):
-            if SAMPLES <= code <= LOSS:
-                self._note(code, now)
-                continue
-            acc[current] += now - last
-            last = now
-            if acc[_TAIL] and code != WAIT and (current == _TAIL or code == _ROW):
-                tail, acc[_TAIL] = acc[_TAIL], 0
-                most = {BACKWARD: tail, FORWARD: self.call_ns}.get(code, 0)
-                acc[FORWARD] += min(tail, most)
-                acc[self.base] += tail - min(tail, most)
-            if current == _TAIL and code != WAIT:
-                current = self.base
-            if code >= MARKED:
-                self._end_unclocked(code, now)
-            elif code >= 0:
-                if self._lead < 0 and code != OBSERVER:
-                    self._lead = now - self._start_ns
-                if code in _COMPUTING:
-                    self._claimed = True
-                if code == FORWARD:
-                    self.call_ns = -acc[FORWARD]
-                stack.append(current)
-                current = code
-            elif code == _ROW:
-                self._write(now)
-            else:
-                depth = len(stack) - 1 if code > _LEAVE_TO else _LEAVE_TO - code
-                if 0 <= depth < len(stack) and (code != LEAVE_TAIL or current == FORWARD):
-                    current = stack[depth]
-                    del stack[depth:]
-                if code == LEAVE_TAIL and current != _TAIL:
-                    self.call_ns = max(0, self.call_ns + acc[FORWARD])
-                    self.returned = now
-                    self.base = current
-                    current = _TAIL
-        self.current, self._last = current, last
-        self.folded += whole
-        del self.events[:whole]
+        pairs = iter(self.events[: len(self.events) & ~1])  # the last code may have no time yet
+        done = 0
+        try:
+            for code, now in zip(pairs, pairs, strict=True):
+                done += 2
+                if SAMPLES <= code <= LOSS:
+                    self._note(code, now)
+                    continue
+                acc[current] += now - last
+                last = now
+                if acc[_TAIL] and code != WAIT and (current == _TAIL or code == _ROW):
+                    tail, acc[_TAIL] = acc[_TAIL], 0
+                    most = {BACKWARD: tail, FORWARD: self.call_ns}.get(code, 0)
+                    acc[FORWARD] += min(tail, most)
+                    acc[self.base] += tail - min(tail, most)
+                if current == _TAIL and code != WAIT:
+                    current = self.base
+                if code >= MARKED:
+                    self._end_unclocked(code, now)
+                elif code >= 0:
+                    if self._lead < 0 and code != OBSERVER:
+                        self._lead = now - self._start_ns
+                    if code in _COMPUTING:
+                        self._claimed = True
+                    if code == FORWARD:
+                        self.call_ns = -acc[FORWARD]
+                    stack.append(current)
+                    current = code
+                elif code == _ROW:
+                    self._write(now)
+                else:
+                    depth = len(stack) - 1 if code > _LEAVE_TO else _LEAVE_TO - code
+                    if 0 <= depth < len(stack) and (code != LEAVE_TAIL or current == FORWARD):
+                        current = stack[depth]
+                        del stack[depth:]
+                    if code == LEAVE_TAIL and current != _TAIL:
+                        self.call_ns = max(0, self.call_ns + acc[FORWARD])
+                        self.returned = now
+                        self.base = current
+                        current = _TAIL
+        finally:
+            self.current, self._last = current, last
+            self.folded += done
+            del self.events[:done]
         self._ended.clear()
 
     def _note(self, code: int, value: Any) -> None:

@@ -1,8 +1,8 @@
 """Source lines: which line of the user's code makes something happen, how often, for how long."""
 
+import os
 import signal
 import sys
-import sysconfig
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -14,8 +14,8 @@ from stepscope.store.json_lines import FactLog
 from stepscope.store.table import Table
 
 _OURS = str(Path(__file__).parent.parent)
-_INSTALLED = {sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")}
-_LIBRARIES = (*_INSTALLED, "<frozen", "<string>", "<__array_function__", _OURS)
+_STANDARD = os.path.dirname(os.__file__)
+_LIBRARIES = (_STANDARD, "<frozen", "<string>", "<__array_function__", _OURS)
 _USED = frozenset(("stepscope", "torch", "numpy", "msgspec"))  # they raise in calls of ours
 _ALWAYS_SEEN = (SiteKind.EPOCH_START, SiteKind.SAVE)
 _WIDTH, _SAMPLED = len(SITE_COLUMNS), len(FIRST_SITE_COLUMNS)

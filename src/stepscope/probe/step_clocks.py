@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from itertools import pairwise
 from math import sqrt
 from random import Random
-from statistics import median
 from threading import get_ident
 from time import monotonic_ns
 
@@ -27,6 +26,7 @@ from stepscope.probe.dataclock.clock import DataClock
 from stepscope.probe.patches import Patches
 from stepscope.probe.step_rule import FIRST_STEPS, NEVER
 from stepscope.record.facts import OverheadFact
+from stepscope.stats import median
 
 _AFTER_WINDOW = 16  # and those after a window
 _LEAD, _BLOCK = 2, 8  # steps in which caches settle, and those that are sampled

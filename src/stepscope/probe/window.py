@@ -13,7 +13,6 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from statistics import median
 from threading import Condition, get_ident, main_thread
 from typing import Any
 
@@ -26,6 +25,7 @@ from stepscope.record.facts import ProblemFact, WindowFact
 from stepscope.record.probe_options import ProbeOptions
 from stepscope.record.problems import ProblemKind
 from stepscope.record.row_log import FLAG_PROFILED, FLAG_STACKS, RowKind
+from stepscope.stats import median
 from stepscope.store.json_lines import FactLog
 
 _EARLIEST = 9
@@ -224,6 +224,7 @@ class Window:
         if self._wakes:
             signal.signal(_WAKE, self._woken)
         try:
+            os.close(os.open(os.devnull, os.O_RDONLY))  # without any left Kineto would complain
             # Kineto reads it at first use, and then does not talk on stderr.
             with self._at_work(), _environ("KINETO_LOG_LEVEL", "99"):
                 self._used = True
@@ -237,7 +238,7 @@ class Window:
                 )
                 profiler.start()
                 self._profiler = profiler
-        except RuntimeError as problem:
+        except (OSError, RuntimeError) as problem:
             self._sleep_on()
             self._give_up(str(problem))
             return

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from math import exp, log, log1p, sqrt, tanh
-from statistics import fmean, median, stdev
 from typing import Final
+
+from stepscope.stats import mean, median
 
 ERROR: Final = 0.01
 """How often one that gains nothing is accepted, at most."""
@@ -56,15 +57,15 @@ def decide(differences: Sequence[float]) -> Decision:
     least = log1p(MIN_GAIN)
     if _evidence(differences) >= log(1 / ERROR) and middle(differences) >= least:
         return Decision.GAIN
-    reach = (_HOPELESS + 4 / len(differences)) * stdev(differences) / sqrt(len(differences))
-    return Decision.NO_GAIN if fmean(differences) + reach < least else Decision.OPEN
+    reach = (_HOPELESS + 4 / len(differences)) * _standard_error(differences)
+    return Decision.NO_GAIN if mean(differences) + reach < least else Decision.OPEN
 
 
 def paired_ratio(differences: Sequence[float]) -> PairedRatio:
     """The speedup that two pairs or more show."""
     usual, degrees = middle(differences), len(differences) - 1
     student_t = 1.96 + 2.4 / degrees + 3.2 / degrees**2  # within 3% from three degrees on
-    reach = student_t * stdev(differences) / sqrt(len(differences))
+    reach = student_t * _standard_error(differences)
     return PairedRatio(exp(usual), exp(usual - reach), exp(usual + reach))
 
 
@@ -77,8 +78,15 @@ def middle(differences: Sequence[float]) -> float:
     )
 
 
+def _standard_error(differences: Sequence[float]) -> float:
+    """Of the mean of two or more."""
+    usual = mean(differences)
+    squares = sum((one - usual) ** 2 for one in differences)
+    return sqrt(squares / (len(differences) - 1) / len(differences))
+
+
 def _evidence(differences: Sequence[float]) -> float:
     """The logarithm of the evidence that differences tend to lie above 0."""
     parts = [sum(log1p(_STAKE * tanh(scale * one)) for one in differences) for scale in _SCALES]
     most = max(parts)
-    return most + log(fmean(exp(part - most) for part in parts))
+    return most + log(mean(exp(part - most) for part in parts))

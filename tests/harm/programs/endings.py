@@ -347,3 +347,48 @@ train()
 os.kill(os.getpid(), signal.SIGTERM)
 print(sorted(signal.sigpending()))
 signal.sigwait([signal.SIGTERM])
+
+# %% alarms_of_processor_time steps=40
+import signal
+
+names = []
+signal.signal(signal.SIGPROF, lambda _, frame: names.append(frame.f_code.co_name))
+signal.setitimer(signal.ITIMER_PROF, 0.0005, 0.0005)
+train(40)
+signal.setitimer(signal.ITIMER_PROF, 0)
+print(len(names) > 0)
+
+# %% alarms_that_raise_amid_calls quick steps=30
+import signal
+
+class Late(Exception):
+    pass
+
+def handler(number, frame):
+    raise Late
+
+signal.signal(signal.SIGALRM, handler)
+late = 0
+for number in range(30):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.0002 + 0.0002 * number)
+        while True:
+            model[0](torch.ones(4, 8))
+    except Late:
+        late += 1
+    print(step())
+print(late)
+
+# %% wakeup_descriptor
+import signal
+import socket
+
+reading, writing = socket.socketpair()
+reading.setblocking(False)
+writing.setblocking(False)
+print(signal.set_wakeup_fd(writing.fileno()))
+signal.signal(signal.SIGUSR1, lambda *_: None)
+train(6)
+os.kill(os.getpid(), signal.SIGUSR1)
+train(6)
+print(reading.recv(100), signal.set_wakeup_fd(-1) == writing.fileno())

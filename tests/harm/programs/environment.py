@@ -243,3 +243,40 @@ time.sleep(60)
 for name in ("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "time", "time_ns"):
     setattr(time, name, lambda: 0)
 train()
+
+# %% clocks_fail quick
+def fail(*_):
+    raise RuntimeError("no time")
+
+for name in ("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "time", "time_ns", "sleep"):
+    setattr(time, name, fail)
+train()
+
+# %% clocks_go_backwards
+now = [10**15]
+
+def back():
+    now[0] -= 10**9
+    return now[0]
+
+for name in ("monotonic", "perf_counter", "time"):
+    setattr(time, name, lambda: back() / 1e9)
+    setattr(time, f"{name}_ns", back)
+train()
+
+# %% loader_module_imported_again
+train(4)
+for name in [name for name in sys.modules if name.startswith("torch.utils.data")]:
+    del sys.modules[name]
+from torch.utils.data import DataLoader
+
+print(list(DataLoader(range(3))))
+train(8)
+
+# %% package_of_the_same_name quick
+with open("stepscope.py", "w") as file:
+    file.write("mine = 1\n")
+import stepscope
+
+print(getattr(stepscope, "mine", None))
+train()

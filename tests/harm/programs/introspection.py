@@ -335,3 +335,26 @@ for number in range(40):
     print(sum((place * 31) % 97 for place in range(30_000)), step(), flush=True)
     profile.disable()
     print(len(profile.getstats()) > 0, number in (9, 10, 20), flush=True)
+
+# %% gc_callbacks
+import gc
+
+seen = []
+gc.disable()
+gc.callbacks.append(lambda phase, info: seen.append((phase, info["generation"])))
+train()
+gc.collect()
+print(seen, len(gc.callbacks))
+
+# %% gc_of_every_allocation quick
+import gc
+
+gc.set_threshold(1, 1, 1)
+train()
+print(gc.get_threshold())
+
+# %% stepscope_forgotten quick
+train(4)
+for name in [name for name in sys.modules if name.startswith("stepscope")]:
+    del sys.modules[name]
+train(8)

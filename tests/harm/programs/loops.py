@@ -400,3 +400,41 @@ train()
 
 # %% threads_fix fix=threads=1 quick
 train()
+
+# %% interleaved_generators steps=6
+def training(net):
+    own = torch.optim.SGD(net.parameters(), lr=0.1)
+    while True:
+        own.zero_grad()
+        yield "begun"
+        loss = net(torch.ones(4, 8)).square().mean()
+        yield "forward"
+        loss.backward()
+        yield "backward"
+        own.step()
+        yield loss.item()
+
+sources = [training(nn.Linear(8, 1)) for _ in range(2)]
+for _ in range(24):
+    print([next(source) for source in sources])
+
+# %% meta_by_default
+train(4)
+torch.set_default_device("meta")
+net = nn.Linear(8, 1)
+own = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(4):
+    own.zero_grad()
+    loss = net(torch.randn(4, 8)).square().mean()
+    loss.backward()
+    own.step()
+    print(loss.shape, loss.device)
+torch.set_default_device(None)
+train(4)
+
+# %% inference_mode_around_all
+with torch.inference_mode():
+    for _ in range(3):
+        with torch.inference_mode(False):
+            train(4)
+    print(model(torch.randn(4, 8)).sum().item())

@@ -16,7 +16,7 @@ from stepscope.diagnose.rules import (
     sync,
     transfer,
 )
-from stepscope.hardware.machine import entry_points
+from stepscope.record.version import entry_points
 
 RULES: tuple[Rule, ...] = (
     data_workers.too_few_workers,

@@ -81,7 +81,7 @@ def patch_loaders(core: Core, patches: Patches) -> None:
     original_iter = loader_class.__iter__
     original_next = iterator_class.__next__
     log, sites = core.log, core.sites
-    append = log.events.append
+    note = log.events.extend
     made_at: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # loader → site
     numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # loaders in use
     counter = itertools.count()
@@ -164,8 +164,7 @@ def patch_loaders(core: Core, patches: Patches) -> None:
         key = id(self)
         axis = axes.get(key)
         begun = monotonic_ns()
-        append(EPOCH_START if axis is None and key in fresh else DATA_WAIT)
-        append(begun)
+        note((EPOCH_START if axis is None and key in fresh else DATA_WAIT, begun))
         try:
             batch = original_next(self)
         except BaseException as error:
@@ -173,8 +172,7 @@ def patch_loaders(core: Core, patches: Patches) -> None:
             raise
         finally:
             now = monotonic_ns()
-            append(LEAVE)
-            append(now)
+            note((LEAVE, now))
         try:
             if axis is None:
                 fresh.discard(key)
@@ -187,8 +185,7 @@ def patch_loaders(core: Core, patches: Patches) -> None:
                     if key in feeding and leaves:
                         feeding[key] = feeding[key]._replace(largest_bytes=max(leaves))
             if log.unclocked:
-                append(SAMPLES)
-                append(samples_of(batch, axis))
+                note((SAMPLES, samples_of(batch, axis)))
                 return batch
             if core.find_lines:
                 sites.add(sites.locate(_DATA_WAIT), now - begun)

@@ -363,11 +363,10 @@ def timed_call(call: Callable[..., Any], args: Any, kwargs: Any, root: bool) -> 
         if log is None or not log.off:
             core.called_elsewhere()
         return result
-    append = log.events.append
+    note = log.events.extend
     roots.inside.add(thread)
     begun = monotonic_ns()
-    append(FORWARD)
-    append(begun)
+    note((FORWARD, begun))
     grad = is_grad_enabled()
     if roots.searching:
         roots.unwatch()
@@ -385,8 +384,7 @@ def timed_call(call: Callable[..., Any], args: Any, kwargs: Any, root: bool) -> 
     finally:
         roots.inside.discard(thread)
         now = monotonic_ns()
-        append(LEAVE_TAIL if grad else LEAVE)
-        append(now)
+        note((LEAVE_TAIL if grad else LEAVE, now))
         try:
             if roots.searching:
                 roots.watch()

@@ -27,7 +27,7 @@ def patch_backward(core: Core, patches: Patches, clocks: Patches) -> None:
     """Patch `torch.autograd.backward`, which `Tensor.backward` calls, and loss scaling; `grad` for
     the clocks' sake only."""
     log, device = core.log, core.device
-    append = log.events.append
+    note = log.events.extend
     original_backward = torch.autograd.backward
     original_grad = torch.autograd.grad
     original_scale = torch.amp.GradScaler.scale
@@ -48,8 +48,7 @@ def patch_backward(core: Core, patches: Patches, clocks: Patches) -> None:
         elif is_plain(loss):
             with _C.DisableTorchFunction():
                 read_unseen(loss, lambda seen: found.__setitem__(0, loss_of(seen)))
-        append(LOSS)
-        append(found[0])
+        note((LOSS, found[0]))
 
     def loss_of(loss: Any) -> Any:
         """What is to be kept of a scalar: on the CPU its value."""
@@ -104,8 +103,7 @@ def patch_backward(core: Core, patches: Patches, clocks: Patches) -> None:
                 core.backward_ended_elsewhere()
             return
         begun = monotonic_ns()
-        append(BACKWARD)
-        append(begun)
+        note((BACKWARD, begun))
         try:
             prepare(tensors)
         except Exception as problem:
@@ -119,8 +117,7 @@ def patch_backward(core: Core, patches: Patches, clocks: Patches) -> None:
         finally:
             core.in_backward.remove(thread)
             now = monotonic_ns()
-            append(LEAVE)
-            append(now)
+            note((LEAVE, now))
         try:
             if core.find_lines:
                 note_site(core, SiteKind.BACKWARD, now - begun)
@@ -224,7 +221,7 @@ class OptimizerPoint:
         """What is called after a step while most clocks are off. It touches few objects: amid the
         program's work none of them is in the processor's caches."""
         log, state, thread, compiles = self._core.log, self._unclocked, -1, self._core.compiles
-        events, append = log.events, log.events.append
+        events, note = log.events, log.events.extend
         latest = code = 0
 
         def stepped(optimizer: Any, *_: Any) -> None:
@@ -235,8 +232,7 @@ class OptimizerPoint:
                     return
                 latest, thread = id(optimizer), get_ident()
             now = monotonic_ns()
-            append(code)
-            append(now)
+            note((code, now))
             state[_FIRED] += 1
             if now >= state[_DUE] or len(events) >= state[_ROOM]:
                 self._count(now)
@@ -303,8 +299,7 @@ class OptimizerPoint:
                 self._open.clear()  # an earlier step ended in an exception the program caught
                 log.leave(0)
             begun = monotonic_ns()
-            log.events.append(OPTIMIZER)
-            log.events.append(begun)
+            log.events += (OPTIMIZER, begun)
             self._open.append(begun)
             if core.device.timing:
                 core.device.mark(OPTIMIZER)
@@ -342,8 +337,7 @@ class OptimizerPoint:
                 return
             begun = self._open.pop()
             now = monotonic_ns()
-            core.log.events.append(LEAVE)
-            core.log.events.append(now)
+            core.log.events += (LEAVE, now)
             if self._open:
                 self.nested = True
                 return
@@ -413,7 +407,7 @@ def patch_optimizers(core: Core, patches: Patches, clocks: Patches) -> None:
 def _timed(core: Core, original: Any) -> Any:
     """A function that belongs to the optimizer's phase: zeroing or clipping gradients."""
     log = core.log
-    append = log.events.append
+    note = log.events.extend
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -421,16 +415,14 @@ def _timed(core: Core, original: Any) -> Any:
             return original(*args, **kwargs)
         if log.off or log.unclocked or get_ident() != log.thread or core.in_backward:
             return original(*args, **kwargs)
-        append(OPTIMIZER)
-        append(monotonic_ns())
+        note((OPTIMIZER, monotonic_ns()))
         try:
             return original(*args, **kwargs)
         except BaseException as error:
             drop_caller_frame(error)
             raise
         finally:
-            append(LEAVE)
-            append(monotonic_ns())
+            note((LEAVE, monotonic_ns()))
 
     return call
 

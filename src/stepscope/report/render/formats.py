@@ -5,8 +5,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from stepscope.hardware.machine import entry_points
 from stepscope.record.errors import UsageError
+from stepscope.record.version import entry_points
 from stepscope.report.story.blocks import Story
 from stepscope.report.text import slug
 from stepscope.results.comparison import Comparison
