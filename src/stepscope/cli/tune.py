@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepscope.cli.progress import Progress, progress
+from stepscope.cli.progress import Progress, note_misplaced, progress
 from stepscope.record.units import format_duration, format_number
 from stepscope.report.text import keep_end
 
@@ -167,6 +167,7 @@ def tune(
         raise UsageError("--prove continues an earlier tune: name it with --resume")
     target = Program(program, arguments, module)
     check_program(target, Path.cwd())
+    note_misplaced(target)
     request = TuneRequest(
         target,
         parse_budget(budget),

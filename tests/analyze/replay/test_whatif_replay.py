@@ -6,16 +6,16 @@ from whatif_tasks import FETCH, host, launch, make, wait
 from stepscope.analyze.replay import changes
 from stepscope.analyze.replay.simulator import host_times, replay_tasks, run_tiles
 from stepscope.analyze.replay.tasks import (
+    BETWEEN_NS,
     FORK_MS,
     FORK_MS_PER_GB,
-    WORKER_LIFE_MS,
-    WORKER_LIFE_MS_PER_GB,
-    BETWEEN_NS,
     GRAPH_BETWEEN_NS,
     HAND_OVER_MS_PER_MB,
     LATENCY_NS,
     PINNING_MS_PER_MB,
     RECYCLED_SHARE,
+    WORKER_LIFE_MS,
+    WORKER_LIFE_MS_PER_GB,
     WORKER_MS_PER_MB,
     LoaderQueue,
 )
