@@ -75,7 +75,7 @@ def format_interval(low: float, high: float) -> str:
 
 def interval_tells(low: float, high: float) -> bool:
     """Whether the interval of a ratio says anything."""
-    return 0 < low and high <= _TELLS * low
+    return low > 0 and high <= _TELLS * low
 
 
 def plural(count: int, noun: str, nouns: str | None = None) -> str:
