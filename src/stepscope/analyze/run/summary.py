@@ -296,6 +296,6 @@ def _problems(run: RunInfo, facts: Facts, steps: Steps) -> list[Problem]:
         kind = ProblemKind.CHILDREN_NOT_OBSERVED
         problems.append(Problem(kind=kind, detail=shown, count=len(children)))
     if not len(steps) and not seen:
-        imported = bool(facts.all(ProcessFact))
-        problems.append(Problem(kind=ProblemKind.NO_STEPS if imported else ProblemKind.NO_TORCH))
+        kind = ProblemKind.NO_STEPS_YET if run.signal or run.timed_out else ProblemKind.NO_STEPS
+        problems.append(Problem(kind=kind if facts.all(ProcessFact) else ProblemKind.NO_TORCH))
     return problems
