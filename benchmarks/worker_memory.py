@@ -2,6 +2,7 @@
 
 python benchmarks/worker_memory.py [--device cpu|cuda] [--rounds N]
 python benchmarks/worker_memory.py --table FILE.json
+python benchmarks/worker_memory.py --starts               print what starting workers costs
 
 One program, which takes batches from one worker and reads each once (on a GPU: pins it and copies
 it there), by itself, observed, and observed with the fix, in turn. Told are the time from batch to
@@ -41,10 +42,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--table", type=Path, metavar="FILE.json")
+    parser.add_argument("--starts", action="store_true")
     parser.add_argument("--child", type=float, metavar="MEGABYTES", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         print("told", json.dumps(child(options.child, options.device)))
+        return
+    if options.starts:
+        print(starts(), end="")
         return
     if options.table:
         print(table(json.loads(options.table.read_text())), end="")
@@ -109,6 +114,54 @@ def child(mb: float, device: str) -> dict[str, float]:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     worker = (used.ru_utime + used.ru_stime) / (BATCHES + WARM)
     return {"ms": wall / BATCHES * 1e3, "own_ms": own / BATCHES * 1e3, "worker_ms": worker * 1e3}
+
+
+def starts() -> str:
+    """A forked worker's cost, as Markdown: processor ms by size of the program, and what a thread
+    computes to fork it."""
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    torch.set_num_threads(1)
+    model = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(8)))
+    optimizer = torch.optim.AdamW(model.parameters())
+    lines, held = ["| workers | memory | forking one | all of one |", "|--:|--:|--:|--:|"], []
+
+    def epoch(loader: Any) -> tuple[float, float]:
+        forked, spent = time.process_time(), _spent()
+        batches = iter(loader)
+        forked = time.process_time() - forked
+        for (batch,) in batches:
+            optimizer.zero_grad()
+            model(batch).sum().backward()
+            optimizer.step()
+        return forked, _spent() - spent
+
+    for gigabytes in (0, 1):
+        held.append(torch.ones(gigabytes * 2**28))
+        data = TensorDataset(torch.randn(SAMPLES * WARM, 256))
+        without = median(epoch(DataLoader(data, SAMPLES))[1] for _ in range(_EPOCHS))
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        memory = pages * os.sysconf("SC_PAGE_SIZE") / 1e9
+        for count in (1, 2, 4, 8):
+            kept = DataLoader(data, SAMPLES, num_workers=count, persistent_workers=True)
+            epoch(kept)
+            usual = median(epoch(kept)[1] for _ in range(_EPOCHS))  # without the workers' own time
+            del kept
+            found = [epoch(DataLoader(data, SAMPLES, num_workers=count)) for _ in range(_EPOCHS)]
+            fork, whole = (1e3 * median(column) / count for column in zip(*found, strict=True))
+            rest = 1e3 * min(without, usual) / count
+            lines.append(f"| {count} | {memory:.2f} GB | {fork:.1f} ms | {whole - rest:.1f} ms |")
+    return "\n".join(lines) + "\n"
+
+
+_EPOCHS = 5
+
+
+def _spent() -> float:
+    """The processor time of this process and of those that it has ended."""
+    both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in both)
 
 
 def table(document: dict[str, Any]) -> str:

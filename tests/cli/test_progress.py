@@ -3,9 +3,12 @@
 import io
 import sys
 
+import click
 import pytest
+from click.testing import CliRunner
 
-from stepscope.cli.progress import progress, time_left
+from stepscope.cli.progress import note_misplaced, progress, time_left
+from stepscope.launch.program import Program
 
 
 class _Terminal(io.StringIO):
@@ -42,3 +45,47 @@ def test_a_terminal_shows_what_is_under_way_and_how_far(monkeypatch: pytest.Monk
     text = stream.getvalue()
     assert "batch 16: 400 samples/s" in text
     assert "1/4  3 min 20 s left" in text
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option("-m", "module", is_flag=True)
+@click.option("--budget")
+@click.option("--steps", type=int)
+@click.option("--json", is_flag=True)
+@click.argument("program")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def trying(module, program, arguments, **options):
+    note_misplaced(Program(program, arguments, module))
+
+
+DECLARES = 'parser.add_argument("--steps")\nbudget = 3\n'
+
+
+@pytest.mark.parametrize(
+    ("source", "given", "said"),
+    [
+        (
+            "pass",
+            "cnn.py --budget 90s",
+            "--budget belongs before cnn.py: trying --budget 90s cnn.py",
+        ),
+        (DECLARES, "cnn.py --steps 3 --budget=9s x", "trying --budget=9s cnn.py --steps 3 x"),
+        ("pass", "cnn.py a --json --steps 5", "--json and --steps belong before cnn.py: trying"),
+        ("pass", "-m cnn --steps 5", "--steps belongs before cnn: trying --steps 5 -m cnn"),
+        ("pass", "cnn.py --epochs 3", None),
+        ("pass", "cnn.py -- --steps 3", None),
+        ("pass", "--steps 3 cnn.py", None),
+        ("steps: int = 4", "cnn.py --steps 3", None),
+        ('args["--steps"]', "cnn.py --steps 3", None),
+        (None, "cnn.py --steps 3", None),
+    ],
+)
+def test_an_option_after_a_program_that_does_not_know_it_is_said(
+    source, given, said, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    if source is not None:
+        (tmp_path / "cnn.py").write_text(source)
+    found = CliRunner().invoke(trying, given.split(), catch_exceptions=False)
+    told = found.stderr.replace("stepscope trying", "trying")
+    assert told == "" if said is None else (said in told and told.count("\n") == 1)

@@ -209,17 +209,18 @@ def test_an_optimizer_that_is_not_fused(device):
     assert finding.where[0].line == 59
 
 
-@pytest.mark.parametrize(("others", "found"), [(700.0, 1), (900.0, 0)])
+@pytest.mark.parametrize(("others", "found"), [(700.0, 1), (900.0, 0), (1590.0, 0)])
 def test_no_fused_optimizer_on_a_processor_whose_cores_others_use(others, found):
     busy = slow_optimizer("cpu") | {"host": show("cpu")["host"] | {"other_cpu_percent": others}}
     one = case("cpu", show=busy, trace=trace("cpu"), after=16.0)
     assert len(findings_of("launch.unfused_optimizer", one)) == found
 
 
-def test_fusing_saves_no_more_than_the_optimizer_takes_in_the_mean_step():
+def test_fusing_saves_the_share_of_the_optimizer_that_it_saves_in_recorded_steps():
+    """Of 20 recorded ms 10 are saved: half of what the mean step's optimizer takes."""
     recorded = case("cpu", show=slow_optimizer("cpu"), trace=trace("cpu"), after=10.0)
     predicted = only("launch.unfused_optimizer", recorded).predicted
-    assert predicted.step_ms == pytest.approx(20 - 5.9)
+    assert predicted.step_ms == pytest.approx(20 - 5.9 / 2)
     assert not predicted.changes, "headroom must not replay what was not believed"
 
 

@@ -25,13 +25,26 @@ def runs(tmp_path):
     made = []
 
     def make(
-        name, ms=10.0, fixes=(), steps=60, state="applied", samples=8, machine=MACHINE, **more
+        name,
+        ms=10.0,
+        fixes=(),
+        steps=60,
+        state="applied",
+        samples=8,
+        machine=MACHINE,
+        start_ms=0.0,
+        **more,
     ):
         folder = tmp_path / name
         folder.mkdir()
         rng = np.random.default_rng(len(made))
         times = ms * (1 + 0.01 * rng.standard_normal(steps))
-        rows = table(SETUP, [step(float(one), samples=samples) for one in times], END)
+        begins = np.arange(steps) % 20 == 0  # an epoch
+        shown = [
+            step(float(one), samples=samples, epoch_start=start_ms * new)
+            for one, new in zip(times, begins, strict=True)
+        ]
+        rows = table(SETUP, shown, END)
         file = Table(folder / "rows.npy", ROW_COLUMNS)
         cells = rows.view("f8").ravel()
         file.cells[: len(cells)] = memoryview(cells)
@@ -180,3 +193,11 @@ def test_what_was_promised_stands_beside_it(runs):
     assert promised("nosync").speedup == pytest.approx(2.0)
     assert promised("nosync", "workers=4").speedup == pytest.approx(4.0)
     assert promised("workers=8") is None
+
+
+def test_epochs_that_begin_later_take_away_what_their_steps_gain(runs):
+    runs("plain", ms=10.0)
+    found = effect(runs("fixed", ms=5.0, fixes=["workers=2"], start_ms=60.0))
+    assert found["after_ms"] == pytest.approx(5.0 + 60 / 20, rel=0.02)
+    assert found["measured"]["speedup"] == pytest.approx(10 / 8, rel=0.02)
+    assert found["after_samples_per_s"] == pytest.approx(8 / 8e-3, rel=0.02)

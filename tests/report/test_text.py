@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepscope.record.units import format_bytes, format_duration, format_number, plural
+from stepscope.record.units import (
+    format_bytes,
+    format_duration,
+    format_interval,
+    format_number,
+    plural,
+)
 from stepscope.report.text import safe, slug
 
 PROPERTY = settings(max_examples=60)
@@ -89,3 +95,16 @@ def test_sizes(value, text):
 )
 def test_plurals(count, text):
     assert plural(count, "step") == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (1.57, 2.0, "1.57–2.00"),
+        (0.5, 5.0, "0.50–5.00"),
+        (0.002, 425.64, "too noisy to tell"),
+        (0.0, 1.0, "too noisy to tell"),
+    ],
+)
+def test_an_interval_that_holds_anything_is_said_in_words(low, high, text):
+    assert format_interval(low, high) == text

@@ -253,6 +253,20 @@ def test_other_spellings_of_host_categories(read: Any, category: str, kind: Host
 
 
 @pytest.mark.parametrize(
+    "name",
+    [
+        "ProfilerStep#3",
+        "Optimizer.step#SGD.step",
+        "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+    ],
+)
+def test_ranges_that_an_old_torch_calls_operators_are_annotations(read: Any, name: str) -> None:
+    inside = {**OPERATOR, "cat": "Operator", "ts": 6, "dur": 2}
+    timeline = read({**OPERATOR, "cat": "Operator", "name": name}, inside)
+    assert timeline.host.kind.tolist() == [HostKind.ANNOTATION, HostKind.OPERATOR]
+
+
+@pytest.mark.parametrize(
     ("category", "kind"),
     [("Kernel", DeviceKind.KERNEL), ("Memcpy", DeviceKind.COPY), ("Memset", DeviceKind.SET)],
 )

@@ -1,5 +1,6 @@
 """Ctrl-C at any moment, and what is shown meanwhile, on a recorded tune and with a fake clock."""
 
+import re
 import signal
 from pathlib import Path
 
@@ -77,6 +78,11 @@ def test_json_keeps_the_resume_command_off_stdout(tune):
     assert code == 130
     assert out.startswith("{")
     assert "go on with: stepscope tune --resume" in said
+
+
+def test_an_interrupt_without_a_result_says_how_many_trials_are_kept(tune):
+    _, _, said = tune(Stage.SCOUT, ended=True)
+    assert re.search(r"interrupted after \d+ trials; go on with: stepscope tune --resume", said)
 
 
 def test_a_proof_alone_needs_the_tune_it_belongs_to(tune, capsys):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepscope.cli.progress import Progress, progress
+from stepscope.cli.progress import Progress, note_misplaced, progress
 from stepscope.record.errors import UsageError
 from stepscope.record.units import format_duration, format_number
 
@@ -118,6 +118,7 @@ def batch(
     budget_s = parse_budget(budget)
     target = Program(program, arguments, module)
     check_program(target, Path.cwd())
+    note_misplaced(target)
     request = BatchRequest(fixes, smallest, largest, budget_s=budget_s, **options)
     wall = choose_wall(allow_writes, unguarded)
     if wall is Wall.NONE and not allow_writes:

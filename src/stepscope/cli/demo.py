@@ -8,7 +8,7 @@ import click
 
 PROGRAM = ("train.py", "--batch", "8", "--size", "32", "--threads", "1", "--storage-ms", "4")
 BUDGET = "4m"
-_TRIED = "workers,pin,nosync,amp,fused_optimizer"
+_TRIED = "workers,persistent,pin,nosync,amp,fused_optimizer"
 
 
 @click.command()

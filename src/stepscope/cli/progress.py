@@ -2,13 +2,20 @@
 elsewhere, nothing where the user asked for quiet. It writes to stderr.
 """
 
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from stepscope.record.units import format_duration
 from stepscope.report.text import safe
+
+if TYPE_CHECKING:
+    from stepscope.launch.program import Program
 
 
 class Progress:
@@ -87,3 +94,35 @@ def progress(quiet: bool = False, label: str = "starting") -> Iterator[Progress]
 def time_left(seconds: float | None) -> str:
     """`3 min 20 s left`; empty if unknown."""
     return "" if seconds is None else f"{format_duration(seconds)} left"
+
+
+def note_misplaced(program: "Program") -> None:
+    """Say on stderr which of the command's own options stand after the program, which got them and
+    seems not to know them. It runs all the same: it may read them in another file."""
+    from stepscope.launch.program import takes_option
+
+    context = click.get_current_context()
+    found = [one for one in context.command.params if isinstance(one, click.Option)]
+    own = {name: one.is_flag for one in found for name in one.opts if name.startswith("--")}
+    moved, kept, names = list[str](), list[str](), list[str]()
+    words = iter(program.arguments)
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if name not in own or takes_option(program, name, Path.cwd()):
+            kept.append(word)
+            if word == "--":
+                break
+            continue
+        names.append(name)
+        moved += [word] if equals or own[name] else [word, *[next(words, "")]]
+    if not names:
+        return
+    whole, given = [program.target, *program.arguments], sys.argv[1:]
+    before = given[: -len(whole)] if given[-len(whole) :] == whole else [str(context.info_name)]
+    before += ["-m"] if program.module and "-m" not in before else []
+    command = shlex.join(
+        ["stepscope", *before[:1], *moved, *before[1:], program.target, *kept, *words]
+    )
+    verb = "belongs" if len(names) == 1 else "belong"
+    said = f"{' and '.join(names)} {verb} before {program.target}: {command}"
+    print(f"stepscope: {safe(said)}", file=sys.stderr, flush=True)

@@ -96,6 +96,7 @@ def run(
 
     stepscope speaks on stderr; the exit code is the program's own.
     """
+    from stepscope.cli.progress import note_misplaced
     from stepscope.fixes.registry import fix_variables, parse_fixes
     from stepscope.launch.observed_run import RunRequest, observe_program
     from stepscope.launch.program import Program, check_program
@@ -107,6 +108,8 @@ def run(
         )
     target = Program(program, arguments, module)
     check_program(target, Path.cwd())
+    if not quiet:
+        note_misplaced(target)
     variables = fix_variables(parse_fixes(fixes))
     live = not quiet and sys.stderr.isatty()
     request = RunRequest(target, timeout, python, live, variables)

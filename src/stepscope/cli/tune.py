@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepscope.cli.progress import Progress, progress
-from stepscope.record.units import format_duration, format_number
+from stepscope.cli.progress import Progress, note_misplaced, progress
+from stepscope.record.units import format_duration, format_number, plural
 from stepscope.report.text import keep_end
 
 if TYPE_CHECKING:
@@ -167,6 +167,7 @@ def tune(
         raise UsageError("--prove continues an earlier tune: name it with --resume")
     target = Program(program, arguments, module)
     check_program(target, Path.cwd())
+    note_misplaced(target)
     request = TuneRequest(
         target,
         parse_budget(budget),
@@ -196,7 +197,8 @@ def tune(
         asked = request.settings()
         went = (asked.program, asked.argv, str(tuning.folder), request.budget_s, request.prove)
         command = resume_command(asked, *went)
-        print(f"stepscope: interrupted; go on with: {command}", file=sys.stderr)
+        done = f"after {plural(tuning.trials, 'trial')}" if tuning.trials else "in the first trial"
+        print(f"stepscope: interrupted {done}; go on with: {command}", file=sys.stderr)
     if interrupted:
         exec("")  # lets Python forget an interrupt inside an exec: it would end by SIGINT for it
     return _INTERRUPTED if interrupted else 0

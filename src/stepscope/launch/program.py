@@ -80,6 +80,23 @@ def _check_module(name: str, cwd: Path) -> None:
         raise UsageError(f"{name} is a package without __main__; give one of its modules")
 
 
+def takes_option(program: Program, option: str, cwd: Path) -> bool:
+    """Whether a program may know a long option itself: its first file names it, or has a field or a
+    parameter of that name where it declares no options by call. True where it cannot be read."""
+    path = cwd / program.target
+    if program.module:
+        path = cwd / (program.target.replace(".", "/") + ".py")
+    try:
+        source = (path / "__main__.py" if path.is_dir() else path).read_text("utf-8")
+    except (OSError, ValueError):
+        return True
+    if option in source:
+        return True
+    word = option.removeprefix("--").replace("-", "_")
+    declares = re.search(rf"\b({'|'.join(_DECLARES)})\(", source) is not None
+    return not declares and re.search(rf"\b{re.escape(word)}\s*[:=]", source) is not None
+
+
 _DECLARES = ("add_argument", "option", "Option")  # of argparse; of click and typer
 _DEVICE_OPTION = re.compile(r"--?(use[-_])?(cuda|gpus?|device|accel(erator)?)([-_]ids?)?")
 _AVOIDS_GPU = re.compile(r"--?(no|disable)[-_]?(cuda|gpus?|accel\w*)|--?(use[-_])?cpu([-_]only)?")

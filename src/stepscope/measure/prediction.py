@@ -18,7 +18,7 @@ from stepscope.fixes.registry import fix_named
 from stepscope.hardware.machine import Machine, describe_machine, package_version
 from stepscope.hardware.noise_floors import machine_key
 from stepscope.launch.program import Program
-from stepscope.measure.speed import FEWEST_STEADY, read_loader_timing, steady_speed
+from stepscope.measure.speed import FEWEST_STEADY, read_loader_timing, spread_start_ms, steady_speed
 from stepscope.record.errors import StepscopeError
 from stepscope.record.facts import AutoFact
 from stepscope.record.finding import Scope
@@ -186,10 +186,13 @@ def _effect(
     have = _applied(base)
     new = tuple(fix for fix in _applied(run) if fix not in have)
     series = [_steady(records) for records in (before, after)]
-    old_ms, new_ms = base.steps.mean_ms, run.steps.mean_ms
     short = min(map(len, series)) < FEWEST_STEADY
-    if not new or not old_ms or not new_ms or base.run.device != run.run.device or short:
+    means = base.steps.mean_ms, run.steps.mean_ms
+    if not new or not all(means) or base.run.device != run.run.device or short:
         return None
+    # Epochs that begin later take away what their steps gain.
+    begun = [spread_start_ms(records.steps) for records in (before, after)]
+    old_ms, new_ms = ((mean or 0.0) + start for mean, start in zip(means, begun, strict=True))
     samples, now = base.steps.samples_per_step or 0.0, run.steps.samples_per_step or 0.0
     by_samples = bool(samples and now) and abs(now / samples - 1) > _SAME_SAMPLES
     speedup = old_ms / new_ms * (now / samples if by_samples else 1.0)
@@ -203,8 +206,8 @@ def _effect(
         against=base.run.id or before.folder.name,
         before_ms=old_ms,
         after_ms=new_ms,
-        before_samples_per_s=base.steps.samples_per_s,
-        after_samples_per_s=run.steps.samples_per_s,
+        before_samples_per_s=1e3 * samples / old_ms if samples else None,
+        after_samples_per_s=1e3 * now / new_ms if now else None,
         by_samples=by_samples,
         measured=measured,
         verdict=verdict_for_interval(measured.low, measured.high, told.floor),

@@ -117,14 +117,20 @@ def steady_speed(steps: Steps, timing: LoaderTiming) -> Speed:
         period = max(1, timing.cycle) if period == 1 else period
         whole = len(chosen) // period * period
         chosen = chosen[:whole] if whole >= min(FEWEST_STEADY, len(chosen)) else chosen
-        start_ms = 0.0
-        if len(starts):
-            length = float(np.median([end - begin for begin, end in pairwise([0, *starts])]))
-            start_ms = float(steps.epoch_start[starts].mean()) / 1e6 / length
-        series = times[chosen] + start_ms
+        series = times[chosen] + spread_start_ms(steps)
         samples = steps.samples[chosen]
     mean = float(samples.mean()) if samples.size and samples.any() else None
     return Speed(tuple(float(ms) for ms in series), mean, first)
+
+
+def spread_start_ms(steps: Steps) -> float:
+    """What starting a later epoch took, spread over the steps of one; 0 where none began."""
+    starts = np.flatnonzero(steps.epoch_start > 0)
+    starts = starts[starts > 0]
+    if not len(starts):
+        return 0.0
+    length = float(np.median(np.diff(starts, prepend=0)))
+    return float(steps.epoch_start[starts].mean()) / 1e6 / length
 
 
 def _whole_epochs(starts: Places, settled: int, left: int) -> tuple[int, int] | None:

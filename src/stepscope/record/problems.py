@@ -61,6 +61,7 @@ class ProblemKind(WordedEnum):
         "no steps seen: no optimizer, model or DataLoader was called."
         " Call stepscope.step() once per iteration.",
     )
+    NO_STEPS_YET = "no_steps_yet", "no steps seen: the program was ended before its first"
     NO_TORCH = "no_torch", "no steps seen: the program did not import torch"
     OTHER = "other", "{}"
     """A sentence recorded by an earlier version."""

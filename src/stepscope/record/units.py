@@ -65,9 +65,17 @@ def format_speedup(ratio: float) -> str:
     return f"{ratio:.2f}×"
 
 
+_TELLS = 10.0  # times its low end: an interval that reaches farther says nothing
+
+
 def format_interval(low: float, high: float) -> str:
-    """`1.57–2.00`."""
-    return f"{low:.2f}–{high:.2f}"
+    """`1.57–2.00` of a ratio; `too noisy to tell` where it may be anything."""
+    return f"{low:.2f}–{high:.2f}" if interval_tells(low, high) else "too noisy to tell"
+
+
+def interval_tells(low: float, high: float) -> bool:
+    """Whether the interval of a ratio says anything."""
+    return low > 0 and high <= _TELLS * low
 
 
 def plural(count: int, noun: str, nouns: str | None = None) -> str:

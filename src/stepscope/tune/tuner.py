@@ -90,6 +90,11 @@ class Tuner:
         """Whether the user ended it."""
         self._run = run_journaled(self._runner, journal, self._may_run)
 
+    @property
+    def trials(self) -> int:
+        """How many have ended."""
+        return len(self._journal.trials)
+
     def run(self, listener: TrialListener) -> Tune:
         """The result, which is also kept in the folder. Raises UsageError if nothing can be
         tuned."""

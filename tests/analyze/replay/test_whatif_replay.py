@@ -7,11 +7,15 @@ from stepscope.analyze.replay import changes
 from stepscope.analyze.replay.simulator import host_times, replay_tasks, run_tiles
 from stepscope.analyze.replay.tasks import (
     BETWEEN_NS,
+    FORK_MS,
+    FORK_MS_PER_GB,
     GRAPH_BETWEEN_NS,
     HAND_OVER_MS_PER_MB,
     LATENCY_NS,
     PINNING_MS_PER_MB,
     RECYCLED_SHARE,
+    WORKER_LIFE_MS,
+    WORKER_LIFE_MS_PER_GB,
     WORKER_MS_PER_MB,
     LoaderQueue,
 )
@@ -212,3 +216,41 @@ def test_as_many_workers_as_measured_cost_what_was_measured():
     )
     found = replay_tasks(make(host(0, "data_wait"), FETCH, host(1000), loader=loader))
     assert found.step_ms == pytest.approx(4.0 + 0.4)
+
+
+def _with_workers(workers, epoch, measured=0, **known):
+    loader = LoaderQueue(
+        40.0,
+        workers,
+        cores=2,
+        processor=0.05,
+        memory_gb=0.5,
+        epoch=epoch,
+        measured=measured,
+        **known,
+    )
+    made = make(host(0, "data_wait"), FETCH, host(4000), loader=loader)
+    return replay_tasks(made).step_ms
+
+
+def test_workers_that_every_epoch_starts_anew_cost_its_steps_something():
+    forks, lives = (
+        8 * (FORK_MS + FORK_MS_PER_GB / 2),
+        8 * (WORKER_LIFE_MS + WORKER_LIFE_MS_PER_GB / 2),
+    )
+    first = 8 * 4.3  # the steps of a round: shorter than making a batch
+    begun = (forks + lives) / 2 + first
+    assert _with_workers(8, 50) == pytest.approx(5.0 + begun / 50)
+    assert _with_workers(8, 5000) == pytest.approx(5.0 + begun / 5000)
+    assert _with_workers(8, 0) == pytest.approx(5.0), "how long epochs are is not known"
+
+
+def test_workers_that_were_measured_or_are_kept_are_not_started_again():
+    assert _with_workers(8, 50, measured=8) == pytest.approx(_with_workers(8, 0, measured=8))
+    assert _with_workers(8, 50, kept=True) == pytest.approx(_with_workers(8, 0))
+    more = _with_workers(8, 50, measured=4) - _with_workers(8, 0, measured=4)
+    assert 0 < more < _with_workers(8, 50) - _with_workers(8, 0)
+
+
+def test_workers_that_import_the_program_again_start_slower():
+    assert _with_workers(4, 50, import_ms=3000.0) > 2 * _with_workers(4, 50)

@@ -239,6 +239,11 @@ def set_workers(count: int) -> Change:
     return _change_loader(lambda loader: replace(loader, workers=count))
 
 
+def keep_workers() -> Change:
+    """Workers live from epoch to epoch."""
+    return _change_loader(lambda loader: replace(loader, kept=True))
+
+
 def scale_batch_time(factor: float) -> Change:
     """A batch takes `factor` times as long to make: cached samples, cheaper transforms."""
     return _change_loader(lambda loader: replace(loader, batch_ms=loader.batch_ms * factor))

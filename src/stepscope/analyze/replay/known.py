@@ -325,13 +325,14 @@ def optimizer_calls(known: KnownProgram) -> float:
 def threads_lack_cores(known: KnownProgram) -> bool:
     """Whether other processes use cores that torch's threads need: what is shared out among them
     then waits for the last one, however short it is."""
-    from stepscope.analyze.run.totals import free_cores
+    from stepscope.hardware.process_tree import QUIET_SHARE
 
     show, switched = known.show, switches(known)
     usable = ((show.config.machine.get("cpu") or {}).get("usable_cores") or 0) if show else 0
     if show is None or switched is None or not usable:
         return False
-    return free_cores(usable, show.host) < min(switched.threads, usable)
+    others = (show.host.other_cpu_percent or 0.0) / 100 if show.host else 0.0
+    return others > QUIET_SHARE * usable and usable - others < min(switched.threads, usable)
 
 
 def optimizer_ms(known: KnownProgram) -> float:

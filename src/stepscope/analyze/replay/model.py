@@ -34,8 +34,8 @@ from stepscope.analyze.run.data_pipeline import PipelineSource
 from stepscope.analyze.run.records import RunRecords
 from stepscope.analyze.timeline.names import starts_with
 from stepscope.analyze.timeline.steps import RecordedStep, StepMark, find_steps
-from stepscope.record.facts import BatchFact, ConfigFact, Facts, LoaderFact
-from stepscope.record.row_log import STEP_PHASES
+from stepscope.record.facts import BatchFact, ConfigFact, Facts, ImportFact, LoaderFact
+from stepscope.record.row_log import STEP_PHASES, RowKind
 from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline, distinct_values
 
 _DATA_WAIT = STEP_PHASES.index("data_wait")
@@ -193,7 +193,27 @@ def model_of_run(
     batches = len(model.tasks.fetches) / model.tasks.steps
     cores = cores or records.run.usable_cores or 1.0
     loader = run_loader(records.facts, records.pipeline, cores, calibrated, batches)
-    return model if loader is None else model.with_loader(loader)
+    if loader is None:
+        return model
+    used = records.samples["rss_bytes"] if records.samples.size else np.zeros(0)
+    memory_gb = float(np.nanmedian(used)) / 1e9 if np.isfinite(used).any() else 0.0
+    epoch = _batches_of_an_epoch(records, batches)
+    return model.with_loader(replace(loader, epoch=epoch, memory_gb=memory_gb))
+
+
+def _batches_of_an_epoch(records: RunRecords, batches: float) -> float:
+    """What an iterator of the program's loader gave, or would give; 0 where that is not known.
+    `batches` is how many a step takes."""
+    steps = records.steps
+    starts = np.flatnonzero(steps.epoch_start > 0)
+    starts = starts[starts > 0]
+    if len(starts):
+        return batches * float(np.median(np.diff(starts, prepend=0)))
+    made = records.rows["kind"].astype(int) == RowKind.EPOCH
+    if made.sum() > len(steps) / 2:
+        return batches
+    sizes = [(one.samples, one.batch_size) for one in records.facts.all(LoaderFact)]
+    return max((count / size for count, size in sizes if count and size), default=0.0)
 
 
 def model_of_trace(timeline: Timeline) -> ReplayModel | None:
@@ -218,6 +238,8 @@ def run_loader(
     config = facts.last(ConfigFact)
     on = {d.split(":")[0] for model in (config.models if config else ()) for d in model.devices}
     threads = float(config.switches.threads if config else 1)
+    started = {fact.start_method for fact in loaders} - {None, "fork"}
+    imports = sum(fact.elapsed_ns for fact in facts.all(ImportFact)) / 1e6
     loader = LoaderQueue(
         waited,
         workers,
@@ -226,6 +248,7 @@ def run_loader(
         processor=1.0 if share is None or share > _CPU_BOUND_SHARE else share,
         batch_mb=max((fact.bytes for fact in facts.all(BatchFact)), default=0) / 1e6,
         measured=workers,
+        import_ms=imports if started else 0.0,
     )
     if not workers:
         return loader

@@ -7,7 +7,7 @@ the others is the step.
 
 The loader is a queue: workers make batches, each one after the other, a few ahead. All times being
 steady, its slope is a worker's time for a batch over their number: it needs no simulation, the
-step is no shorter than that slope.
+step is no shorter than that slope. Starting workers anew in each epoch is spread over its steps.
 """
 
 from collections import deque
@@ -17,11 +17,15 @@ import numpy as np
 
 from stepscope.analyze.replay.tasks import (
     BETWEEN_NS,
+    FORK_MS,
+    FORK_MS_PER_GB,
     GRAPH_BETWEEN_NS,
     HAND_OVER_MS_PER_MB,
     LATENCY_NS,
     PINNING_MS_PER_MB,
     RECYCLED_SHARE,
+    WORKER_LIFE_MS,
+    WORKER_LIFE_MS_PER_GB,
     WORKER_MS_PER_MB,
     LoaderQueue,
     Tasks,
@@ -53,6 +57,29 @@ def delay_ns(loader: LoaderQueue) -> float:
     """The cost of unsteady delivery per batch; it averages out over workers."""
     known = loader.measured or loader.workers
     return loader.late_ms * 1e6 * min(1.0, known / max(1, loader.workers))
+
+
+def restarting_ns(loader: LoaderQueue, host_ns: float) -> float:
+    """What starting workers adds to each batch of an epoch beyond what was measured; `host_ns` is
+    the host's time for a batch.
+
+    They are forked one after the other, begin and end on the cores they share with the host, and
+    nothing hides the first batch, or with a slow loader the steps of the last ones.
+    """
+    known = loader.workers if loader.measured is None else loader.measured
+    if not loader.workers or loader.kept or loader.epoch <= 0 or known == loader.workers:
+        return 0.0
+
+    def once(workers: int) -> float:
+        if not workers:
+            return 0.0
+        forks = workers * (FORK_MS + FORK_MS_PER_GB * loader.memory_gb) * 1e6
+        life_ms = WORKER_LIFE_MS + WORKER_LIFE_MS_PER_GB * loader.memory_gb
+        lives = workers * (loader.import_ms or life_ms) * 1e6
+        first = min(making_ns(loader), workers * host_ns)
+        return max(forks, (forks + lives) / max(1.0, loader.cores)) + first
+
+    return max(0.0, once(loader.workers) - once(known)) / loader.epoch
 
 
 def _loader_limits(tasks: Tasks, host_ns: float) -> tuple[float, float]:
@@ -107,15 +134,24 @@ def replay_tasks(tasks: Tasks) -> ReplayedStep:
     host = (host_ends[-1] - host_ends[settled - 1]) / spans
     device = (device_ends[-1] - device_ends[settled - 1]) / spans
     loader, bound = _loader_limits(tasks, total / tasks.steps)
-    step = max(host, device, loader, bound)
     own, busy = total / tasks.steps, _busy(tasks) / tasks.steps
-    if max(loader, bound) >= step:
+    steady = max(host, device, loader, bound)
+    step = steady + _restarting(tasks, own)
+    if max(loader, bound) >= steady:
         limit = "loader"
-    elif step <= _NEAR * own:
+    elif steady <= _NEAR * own:
         limit = "host"
     else:
-        limit = "device" if step <= _NEAR * busy else "turns"
+        limit = "device" if steady <= _NEAR * busy else "turns"
     return ReplayedStep(step / 1e6, own / 1e6, busy / 1e6, loader / 1e6, limited_by=limit)
+
+
+def _restarting(tasks: Tasks, host_ns: float) -> float:
+    """What starting workers adds to a step."""
+    batches = len(tasks.fetches) / tasks.steps
+    if tasks.loader is None or not batches:
+        return 0.0
+    return batches * restarting_ns(tasks.loader, host_ns / batches)
 
 
 def host_times(tasks: Tasks) -> Column:

@@ -36,6 +36,12 @@ HAND_OVER_MS_PER_MB = 0.35
 """The host's time per megabyte of a worker's batch: mapping, first touch, unmapping."""
 RECYCLED_SHARE = 0.25
 """The share of both that remains with reused memory: benchmarks/worker_memory.py."""
+FORK_MS, FORK_MS_PER_GB = 1.5, 22.0
+"""The program's own time to fork a worker, and what each gigabyte of its memory adds."""
+WORKER_LIFE_MS, WORKER_LIFE_MS_PER_GB = 22.0, 26.0
+"""The processor time that a forked worker costs besides, whatever it makes: its beginning and end,
+and copies of the pages that it and the program write to. Both with 1 to 8 workers of programs of
+0.3 and 1.3 GB, by what Linux counts: benchmarks/worker_memory.py --starts."""
 PINNING_MS_PER_MB = 0.05
 """The pinning thread's time per megabyte besides receiving it: a copy."""
 BARE_HOST_SHARE = 0.45
@@ -152,6 +158,14 @@ class LoaderQueue:
     """Whether workers hand batches over in reused memory, which was not measured."""
     pinned: bool = False
     """Whether a thread takes batches over and pins them, which was not measured."""
+    epoch: float = 0.0
+    """Batches until the loader's workers are started anew; 0 where that is not known."""
+    memory_gb: float = 0.0
+    """The program's own, which is mapped anew in each worker it forks."""
+    import_ms: float = 0.0
+    """What a worker imports that is not forked; 0 for forked ones."""
+    kept: bool = False
+    """Whether workers that were not measured are kept from epoch to epoch."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -296,8 +296,7 @@ def _problems(run: RunInfo, facts: Facts, steps: Steps) -> list[Problem]:
         kind = ProblemKind.CHILDREN_NOT_OBSERVED
         problems.append(Problem(kind=kind, detail=shown, count=len(children)))
     end = facts.last(EndFact)
-    failed = run.signal or run.timed_out or (end is not None and end.error is not None)
-    if not (len(steps) or seen or failed):
-        imported = bool(facts.all(ProcessFact))
-        problems.append(Problem(kind=ProblemKind.NO_STEPS if imported else ProblemKind.NO_TORCH))
+    if not (len(steps) or seen or (end is not None and end.error is not None)):
+        kind = ProblemKind.NO_STEPS_YET if run.signal or run.timed_out else ProblemKind.NO_STEPS
+        problems.append(Problem(kind=kind if facts.all(ProcessFact) else ProblemKind.NO_TORCH))
     return problems

@@ -123,11 +123,6 @@ def slow_storage(case: Case) -> Iterable[Finding]:
     if how is None:
         return
     found = _of_work(how, slow_storage.id, SampleWork.READING, how.reading_parts)
-    predicted, fix = found.predicted, found.fix
-    if predicted is not None and fix is not None and fix.name == "workers":
-        # Waiting for storage needs no core: workers may do better than the replay allows.
-        least_ms = max(how.compute_ms, how.batch_ms / int(fix.value or 1), 1e-3)
-        predicted = replace(predicted, high=max(predicted.high, case.step_ms / least_ms))
     host = case.show.host if case.show else None
     read = host.read_bytes if host else None
     yield replace(
@@ -139,7 +134,6 @@ def slow_storage(case: Case) -> Iterable[Finding]:
             *found.evidence,
             *([Evidence("read from disk", read / 1e6, "MB")] if read is not None else ()),
         ),
-        predicted=predicted,
     )
 
 

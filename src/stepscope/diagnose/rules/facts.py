@@ -212,12 +212,17 @@ def fix_changes(case: Case, name: str, value: str | None = None) -> list[Change]
 
 
 def predict_gain(
-    case: Case, changes: Iterable[Any] | None, reason: str, doubt: float, most_ms: float = math.inf
+    case: Case,
+    changes: Iterable[Any] | None,
+    reason: str,
+    doubt: float,
+    phase: str = "other",
+    most_ms: float = math.inf,
 ) -> Predicted | None:
     """The step with changes; None if they gain nothing or cannot be replayed.
 
-    They act on a part that takes `most_ms` of the mean step: where the recorded steps had more of
-    it, as steps of reinforcement learning differ, no more than that is promised.
+    They act on a phase that takes `most_ms` of the mean step: where the recorded steps had more of
+    it, as steps of reinforcement learning differ, the same share of that is promised.
     In a trace alone host time is stretched, more so with shapes, so both replays shorten it by that
     factor.
     """
@@ -226,9 +231,11 @@ def predict_gain(
     asked = tuple(changes)
     if case.show is not None:
         found = case.predict(*asked, reason=reason, doubt=doubt)
-        if found is None or case.step_ms - found.step_ms <= most_ms:
+        if found is None or (gain_ms := case.step_ms - found.step_ms) <= most_ms:
             return found
-        return case.reach(case.step_ms - most_ms, reason, doubt, case.model.error)
+        recorded_ms = case.step_ms * case.model.host_share(select_host(phase=phase))
+        gained = min(1.0, gain_ms / recorded_ms) if recorded_ms > 0 else 1.0
+        return case.reach(case.step_ms - gained * most_ms, reason, doubt, case.model.error)
     shapes = case.trace is not None and case.trace.source.has.shapes
     stretched = 1 / BARE_HOST_SHARE if shapes else _USUAL_STRETCH
     shrink = scale_host(select_host(), 1 / stretched)

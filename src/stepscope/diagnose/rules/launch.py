@@ -124,7 +124,7 @@ def unfused_optimizer(case: Case) -> Iterable[Finding]:
         return
     reason = f"the optimizer's {in_ms(spent)} ms become one pass over its state"
     changes = facts.fix_changes(case, "fused_optimizer")
-    predicted = facts.predict_gain(case, changes, reason, 0.3, spent)
+    predicted = facts.predict_gain(case, changes, reason, 0.3, "optimizer", spent)
     if changes is None or facts.replay_gains_nothing(case, changes, predicted):
         return
     one_by_one = case.device == "cpu" or any(o.foreach is False for o in case.config.optimizers[:1])

@@ -4,12 +4,13 @@ import sys
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, ProgramPart, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind, LiveProgram
 from stepscope.fixes.inspect.dataset_traits import dataset_traits
 from stepscope.fixes.inspect.loaders import HAS_NO_WORKERS, LoaderRecords, shut_down_at_exit
 from stepscope.fixes.inspect.state_watch import StateWatch, WorkerReports, may_change
-from stepscope.fixes.lazy import torch
+from stepscope.fixes.lazy import changes, torch
 from stepscope.record.fix import LOADER, Applied, NotApplied, Reason, Trait
 from stepscope.record.trial import Rejection
 
@@ -35,7 +36,6 @@ class Persistent(Fix):
     works_on = ProgramPart.LOADER
     argument = "persistent_workers"
     requires = "workers"
-    acts_in_step = False
     fills_buffers = True
 
     def applies(self, program: ObservedProgram) -> Rejection | None:
@@ -46,6 +46,11 @@ class Persistent(Fix):
         """In short epochs, restarting workers takes much of what they gain."""
         sizes = [(one.get("samples"), one.get("batch_size")) for one in program.loaders]
         return all(count and size and count / size <= _SHORT_EPOCH for count, size in sizes)
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        loaders = known.show.loaders if known.show is not None else ()
+        started = any(one.num_workers for one in loaders)  # as a finding says: not in its steps
+        return None if started or not loaders else [changes.keep_workers()]
 
     def check(self, live: LiveProgram) -> NotApplied | None:
         reason = None if live.loader is None else _refused(live.loader.arguments)

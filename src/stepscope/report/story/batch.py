@@ -6,7 +6,13 @@ from math import sqrt
 from stepscope.batch.document import Batch, SizeRow
 from stepscope.batch.search import BatchNote, BatchNoteKind, SearchStop, StopKind
 from stepscope.record.trial import TrialReason, TrialStatus
-from stepscope.record.units import format_duration, format_interval, format_share, plural
+from stepscope.record.units import (
+    format_duration,
+    format_interval,
+    format_share,
+    interval_tells,
+    plural,
+)
 from stepscope.report.story.blocks import (
     Block,
     Chart,
@@ -26,7 +32,6 @@ from stepscope.results.load import LoadedResult
 from stepscope.stats.verdict import Verdict
 
 _MIB = 2.0**-20
-_NOTHING_KNOWN = 10  # an interval with this ratio of high to low says nothing
 _LAYERWISE = ("lamb", "lars")
 _LINEAR = ("sgd", "muon", "lion", "asgd")
 
@@ -81,9 +86,8 @@ def verdict_sentence(batch: Batch) -> str:
         text = f"Batch {knee.batch:,}: {knee.samples_per_s or 0.0:,.0f} samples/s"
         if (gain := knee.speedup) is not None and batch.own is not None:
             around = format_interval(gain.low, gain.high)
-            if gain.verdict is Verdict.UNCLEAR:
-                nothing_known = gain.high > _NOTHING_KNOWN * gain.low
-                around = "unclear: too noisy" if nothing_known else f"{around}, unclear"
+            if gain.verdict is Verdict.UNCLEAR and interval_tells(gain.low, gain.high):
+                around += ", unclear"
             text += f", {gain.ratio:.2f}× the program's own {batch.own:,} ({around})"
     if knee.growing:
         text += "; throughput still grows there"

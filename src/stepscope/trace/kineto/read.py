@@ -97,12 +97,25 @@ def read_kineto(
         parts = _in_order(readers)
         about = read_header(b"".join(part.outside for part in parts))
         timeline = merge_readers(str(path), readers, about)
+        _mark_ranges(timeline)
         _note_quality(timeline, parts[-1], about)
         return timeline
     except OSError as error:
         raise StepscopeError(f"{path}: {error.strerror or error}") from error
     except StepscopeError as error:
         raise StepscopeError(f"{path}: {error}") from error
+
+
+_RANGES = ("ProfilerStep#", "Optimizer.step#", "Optimizer.zero_grad#", "enumerate(DataLoader)#")
+
+
+def _mark_ranges(timeline: Timeline) -> None:
+    """torch's own ranges are annotations, also where an old torch (1.8) calls them operators."""
+    host, named = timeline.host, timeline.named(*_RANGES)
+    if named.any():
+        host.kind[(host.kind == HostKind.OPERATOR) & np.append(named, False)[host.name]] = (
+            HostKind.ANNOTATION
+        )
 
 
 def _check_holes(path: Path) -> None:

@@ -151,8 +151,7 @@ def _measured_rejections(tune: Tune) -> Section:
         (Column("fix"), lambda one: one.fix),
         (Column("outcome"), lambda one: states.get(one.state) or one.state.replace("_", " ")),
         (Column.numeric("speedup", "×"), lambda one: one.speedup),
-        (Column.numeric("low", "×"), lambda one: one.low),
-        (Column.numeric("high", "×"), lambda one: one.high),
+        (Column("95%"), lambda one: _interval(one.low, one.high)),
     )
     return Section("rejected-measured", "Measured and not kept", tuple(blocks), Weight.DETAIL)
 
