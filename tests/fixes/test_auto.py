@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from stepscope.fixes import auto
+from stepscope.fixes import auto, contest, in_place
 from stepscope.fixes.auto import AutoFixes
 from stepscope.fixes.base import Fix
 from stepscope.probe.observer import Observer
@@ -101,8 +101,9 @@ class Run:
 @pytest.fixture
 def clock(monkeypatch):
     found = Clock()
-    monkeypatch.setattr(auto, "HostClock", lambda: found)
-    monkeypatch.setattr(auto, "monotonic_ns", lambda: int(found.now * 1e6))
+    monkeypatch.setattr(in_place, "HostClock", lambda: found)
+    for module in (in_place, contest):
+        monkeypatch.setattr(module, "monotonic_ns", lambda: int(found.now * 1e6))
     return found
 
 
@@ -118,7 +119,8 @@ def observed(tmp_path, monkeypatch, clock):
             auto, "parse_fixes", lambda asked: [(by_name[name], None) for name in asked]
         )
         exclude = lambda one, other: one != other and {one, other} <= {*apart}  # noqa: E731
-        monkeypatch.setattr(auto, "exclude_each_other", exclude)
+        for module in (auto, in_place):
+            monkeypatch.setattr(module, "exclude_each_other", exclude)
         options = ProbeOptions(str(tmp_path), monotonic_ns(), window=0, overhead=0.01)
         options = replace(options, auto=AutoOptions(allow, start), steps=steps)
         observer = Observer(options)

@@ -5,7 +5,8 @@ from statistics import fmean
 
 import pytest
 
-from stepscope.fixes.contest import FEWEST_PAIRS, Blocks, Contest, steps_to_settle
+from stepscope.fixes.contest import Contest, steps_to_settle
+from stepscope.stats.paired import FEWEST_PAIRS, Blocks
 
 EIGHT = Blocks(8)
 
