@@ -8,16 +8,26 @@ CUDA the ends of steps are events on the program's stream, read once the device 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import inf, log
+from math import inf, log, log1p
 from random import Random
 from statistics import fmean, median
 from time import monotonic_ns
 from typing import Any, Protocol
 
 from stepscope.fixes.lazy import torch
-from stepscope.stats.paired import Blocks, Decision, PairedRatio, decide, paired_ratio
+from stepscope.stats.paired import (
+    MIN_GAIN,
+    Blocks,
+    Decision,
+    PairedRatio,
+    decide,
+    middle,
+    paired_ratio,
+)
 
 _MOST_PAIRS = 150
+_PATIENCE = 3  # times as long
+_LEAST = log1p(MIN_GAIN)
 _UNSETTLED = 1.1  # times the usual step of a block: so long a step still pays for the switch
 
 
@@ -93,7 +103,8 @@ class Contest:
         most_steps: int | None = None,
         most_s: float = inf,
     ) -> None:
-        """`most_steps` and `most_s`: after which it ends undecided."""
+        """`most_steps` and `most_s`: after which it ends undecided; three times that many seconds
+        while it looks like a gain."""
         self._switch = switch
         self._clock = clock
         self._blocks = blocks
@@ -107,6 +118,7 @@ class Contest:
         self._ended: list[_Block] = []  # whose times are not known yet
         self._known: list[_Block] = []
         self._judged = 0
+        self._promising = False  # whether it looks like a gain
         self.blocks_tried = 0
         """Blocks that the candidate has been on in."""
 
@@ -122,7 +134,8 @@ class Contest:
     @property
     def late(self) -> bool:
         """Whether its time is over."""
-        return monotonic_ns() - self._begun_ns >= self._most_ns
+        spent_ns = monotonic_ns() - self._begun_ns
+        return spent_ns >= self._most_ns * (_PATIENCE if self._promising else 1)
 
     def step_ended(self) -> ContestResult | None:
         """Count a step. The result once there is one; then the candidate is on if it gains. There
@@ -138,7 +151,8 @@ class Contest:
             pairs = len(self._known) // 2
         if pairs > self._judged:
             self._judged = pairs
-            decision = decide(self._differences())
+            differences = self._differences()
+            decision, self._promising = decide(differences), middle(differences) >= _LEAST
         over = pairs > 1 and (self.late or (ended and self._steps >= self._most_steps))
         if decision is not Decision.OPEN or over:
             self._switch(decision is Decision.GAIN)

@@ -89,10 +89,13 @@ def hold_contest(
     try:
         return _Contest(pool, base, other, predicted).decide(small_later)
     except _TrialFailed as ended:
-        trial = ended.trial
-        failed = RejectReason.TRIAL_FAILED
-        why = Rejection(failed, trial.failure, fix=trial.fix, status=trial.status)
-        return ContestResult(False, why, failed=trial)
+        return ContestResult(False, failed_trial(ended.trial), failed=ended.trial)
+
+
+def failed_trial(trial: Trial) -> Rejection:
+    """Why a candidate is rejected by a trial that failed."""
+    failed = RejectReason.TRIAL_FAILED
+    return Rejection(failed, trial.failure, fix=trial.fix, status=trial.status)
 
 
 class _TrialFailed(Exception):  # noqa: N818

@@ -29,8 +29,8 @@ FEWEST_PAIRS: Final = 8
 """A clear gain takes about as many."""
 WARMING_STEPS: Final = 24
 """Of a program, before its first contest."""
-_BLOCK_MS = 60.0
-_BLOCK_STEPS = (8, 32)
+_BLOCK_MS = 80.0
+_BLOCK_STEPS = (4, 32)
 _HOPELESS = 1.64
 """Standard errors below which the least gain lies."""
 

@@ -151,7 +151,7 @@ RECOMPILE_SHARE: Final = 0.25  # of compile time: later processes find most of i
 _LEAST_PACE: Final = 0.3  # one mode may be in the cache already while another is not
 _SPARED: Final = 0.15  # of the search budget, for one minor question
 _IN_PLACE: Final = 0.5  # of the search budget left, for the contests of one process
-_CLEAR: Final = 2.0  # times a contest that decides as soon as any can: what an unclear one may take
+_CLEAR: Final = 1.5  # times a contest that decides as soon as any can: what an unclear one may take
 _FEWEST_STEPS: Final = WARMING_STEPS + Blocks.of(1e3).least  # for one contest
 _ENOUGH_STEPS: Final = 1_000_000  # for all that time allows
 _EARLY: Final = 1.5  # how much wider the interval is that ends a trial early: it is looked at often
@@ -248,8 +248,9 @@ class TrialPool:
         return Blocks.of(step_ms).least * step_ms / 1e3
 
     def _contest_s(self, fixes: Fixes) -> float:
-        """The most it may take: an unclear one no more than one between processes would."""
-        return max(_CLEAR * self.clear_s(fixes), _CLEAR * self.cost_s(fixes))
+        """The most it may take that does not look like a gain: as long as a trial, which could also
+        show that."""
+        return max(_CLEAR * self.clear_s(fixes), self.cost_s(fixes))
 
     def _start_s(self, fixes: Fixes) -> float:
         """Seconds of a trial outside its steps, and of its first ones."""

@@ -2,18 +2,20 @@
 Those that can be switched between two steps are compared inside one process, one after the other;
 the others, and what that leaves open, between processes."""
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Final
 
+from msgspec.structs import replace as replace_fields
+
 from stepscope.analyze.run.document import InPlaceContest
-from stepscope.measure.contest import EXPECTED, ContestResult, hold_contest, not_better
+from stepscope.measure.contest import EXPECTED, ContestResult, failed_trial, hold_contest, not_better
 from stepscope.measure.trial.pool import BudgetSpent, Fixes
 from stepscope.measure.trial.record import Trial
 from stepscope.record.facts import AutoStop
 from stepscope.record.fix import FixOutcome, FixState
 from stepscope.record.fix_words import reason_words, sentence
-from stepscope.record.proof import ProofState
+from stepscope.record.proof import Proof, ProofState
 from stepscope.record.trial import Rejection, RejectReason, StopReason, TrialStatus
 from stepscope.stats.paired import MIN_GAIN
 from stepscope.stats.verdict import MIN_DIFFERENCE, Comparison, Verdict, verdict_for_interval
@@ -119,13 +121,20 @@ def hold_in_place(ladder: Ladder, ready: Sequence[Candidate]) -> list[Candidate]
     present = ladder.fixes
     trial = ladder.pool.contests(present, [one.whole for one in ready], ladder.allow)
     left = {one.whole: one for one in ready}
+    winners = {tuple(one.candidate): _comparison(one) for one in trial.contests if one.kept}
+    together, proof = _verified(ladder, {left[fixes]: found for fixes, found in winners.items()})
     for held in trial.contests:
         one = left.pop(tuple(held.candidate))
         found = _comparison(held)
         told = HeldContest(one.whole, found, held.steps, held.seconds, True)
         ladder.search.contests.append(told)
         ladder.search.untried = [fix for fix in ladder.search.untried if fix != one.fix]
-        if held.kept and not _won_in_place(ladder, one, found):
+        if held.kept and together:
+            del winners[one.whole]
+            covers = replace_fields(proof, whole_ladder=True) if proof and winners else proof
+            one, fixes = _on_top(ladder, one)
+            ladder.keep(one, fixes, found, covers, in_place=True)
+        elif held.kept and not _won_in_place(ladder, one, found):
             return [*left.values()]  # the others were compared on top of it
         if not held.kept and not _lost_in_place(ladder, one, held, trial):
             left[one.whole] = one
@@ -140,29 +149,60 @@ def _comparison(held: InPlaceContest) -> Comparison:
     return Comparison(held.ratio, held.low, held.high, MIN_GAIN, verdict)
 
 
+def _verified(ladder: Ladder, winners: Mapping[Candidate, Comparison]) -> tuple[bool, Proof | None]:
+    """Whether several winners are kept by one process that has all of them from its start, and its
+    proof; else each has a process of its own."""
+    pool, present, allowed = ladder.pool, ladder.fixes, True
+    fixes = present
+    for one in winners:
+        fixes = with_candidate(fixes, one)
+    if len(winners) < 2 or not pool.affords(fixes, 1):
+        return False, None
+    try:
+        trial = pool.more(fixes)
+    except BudgetSpent:
+        _unsettled(ladder, winners)
+        raise
+    between = pool.compare(present, fixes) if trial.timed else None
+    if between is None or between.verdict is Verdict.SLOWER:
+        return False, None
+    allowed = not any(_too_far(ladder, one, trial.fixes) for one in winners)
+    if not allowed or ladder.prove is None:
+        return allowed, None
+    proof = ladder.prove(fixes, ladder.kind(fixes, *winners), pool.trials(fixes))
+    return proof.state is not ProofState.DIFFERS, proof
+
+
 def _won_in_place(ladder: Ladder, one: Candidate, found: Comparison) -> bool:
     """Whether a winner is kept: a process that has it from its start must run, and show the same
     training and no loss."""
     pool, present = ladder.pool, ladder.fixes
-    fixes = with_candidate(present, one)
-    one = replace(one, predicted=ladder.predict(present, fixes) or one.predicted)
+    one, fixes = _on_top(ladder, one)
     try:
-        if not pool.trials(fixes):
-            trial = pool.more(fixes)
-            if not trial.timed:
-                why = Rejection(
-                    RejectReason.TRIAL_FAILED, trial.failure, fix=trial.fix, status=trial.status
-                )
-                ladder.lost(one, ContestResult(False, why, found, trial))
-                return False
-        between = pool.compare(present, fixes)
-        if between is not None and between.verdict is Verdict.SLOWER:
-            ladder.lost(one, ContestResult(False, not_better(between), between))
-            return False
-        return _join(ladder, one, fixes, found, in_place=True)
+        trial = None if pool.trials(fixes) else pool.more(fixes)
     except BudgetSpent:
-        ladder.reject(Rejected(one.label, Rejection(RejectReason.UNSETTLED), found))
+        _unsettled(ladder, {one: found})
         raise
+    if trial is not None and not trial.timed:
+        ladder.lost(one, ContestResult(False, failed_trial(trial), found, trial))
+        return False
+    between = pool.compare(present, fixes)
+    if between is not None and between.verdict is Verdict.SLOWER:
+        ladder.lost(one, ContestResult(False, not_better(between), between))
+        return False
+    return _join(ladder, one, fixes, found, in_place=True)
+
+
+def _on_top(ladder: Ladder, one: Candidate) -> tuple[Candidate, Fixes]:
+    """A candidate with its prediction on top of what is kept, and the set with it."""
+    fixes = with_candidate(ladder.fixes, one)
+    return replace(one, predicted=ladder.predict(ladder.fixes, fixes) or one.predicted), fixes
+
+
+def _unsettled(ladder: Ladder, winners: Mapping[Candidate, Comparison]) -> None:
+    """Record gains that no trial could confirm any more."""
+    for one, found in winners.items():
+        ladder.reject(Rejected(one.label, Rejection(RejectReason.UNSETTLED), found))
 
 
 def _lost_in_place(ladder: Ladder, one: Candidate, held: InPlaceContest, trial: Trial) -> bool:
@@ -206,11 +246,8 @@ def _broken_off(ladder: Ladder, trial: Trial, left: dict[Fixes, Candidate]) -> N
         ladder.in_place = ladder.ended_early < _MOST_BROKEN
         if trial.status in (TrialStatus.BROKE, TrialStatus.OUT_OF_MEMORY):
             del left[last.whole]
-            failed = RejectReason.TRIAL_FAILED
-            blame = None if trial.fix == last.fix else trial.fix
-            why = Rejection(failed, trial.failure, fix=blame, status=trial.status)
-            if not last.along:
-                ladder.reject(Rejected(last.fix, why))
+            if not last.along:  # its parts are still to be tried
+                ladder.lost(last, ContestResult(False, failed_trial(trial), failed=trial))
         else:  # perhaps by itself: a process of its own tells
             ladder.left_open[last.whole] = ladder.fixes
         return
