@@ -236,7 +236,8 @@ class _Process:
 
     def _step(self) -> None:
         fixes = self._with(self._candidate) if self._on else self._kept
-        self.now += self._machine.step_ms(fixes) * self._noise[self.steps % _SERIES]
+        factor = float(self._noise[self.steps % _SERIES])
+        self.now += self._machine.step_ms(fixes) * factor
         self.steps += 1
 
     def mark(self) -> float:

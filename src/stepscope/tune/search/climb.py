@@ -262,7 +262,7 @@ def _broken_off(ladder: Ladder, trial: Trial, left: dict[Fixes, Candidate]) -> N
 
 
 _FEWEST: Final = 2  # trials a candidate needs to win
-MOVED: Final = 1.15
+_MOVED: Final = 1.15
 """A gain after which fixes that did not help may: the bottleneck has moved."""
 
 
@@ -330,7 +330,7 @@ def _again(ladder: Ladder) -> None:
     """Candidates that lost when the ladder was so much slower that they may help now."""
     while True:
         now = ladder.speed
-        slow = [one for one, speed in ladder.beaten.values() if now / speed >= MOVED]
+        slow = [one for one, speed in ladder.beaten.values() if now / speed >= _MOVED]
         ready = _next(ladder, without_settled(slow, ladder.fixes, _unfit(ladder)))
         if not ready:
             break

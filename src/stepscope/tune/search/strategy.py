@@ -12,7 +12,7 @@ from stepscope.record.proof import ProofState
 from stepscope.record.trial import Rejection, RejectReason, StopReason
 from stepscope.stats.verdict import Comparison
 from stepscope.tune.search.candidates import Candidate, Rejected, fix_name
-from stepscope.tune.search.climb import MOVED, climb, try_candidate
+from stepscope.tune.search.climb import climb, try_candidate
 from stepscope.tune.search.ladder import Ladder, SearchResult
 
 _PROCESSES: Final = 3
@@ -26,7 +26,7 @@ def _prune(ladder: Ladder) -> None:
     smallest gain first. Then each part of fixes tried only as one. A fix that another needs
     stays."""
     for rung in sorted(ladder.search.rungs[:-2], key=lambda one: one.comparison.ratio):
-        if rung.in_place and ladder.speed / rung.cumulative.ratio < MOVED:
+        if rung.in_place and ladder.speed / rung.cumulative.ratio < _LARGE:
             continue  # processes tell less, and little has changed since
         # No trial is spent if a loss is predicted or, without a prediction, the gain was large.
         one = rung.candidate
