@@ -11,8 +11,9 @@ import pytest
 from msgspec.structs import replace as replace_fields
 from tune_machine import Machine, apart, compute_bound, launch_bound, slow_program, untouched
 
+from stepscope.cli.tune import trial_line, trial_name
 from stepscope.measure.prediction import Prediction
-from stepscope.measure.trial.record import Trial, TrialRequest
+from stepscope.measure.trial.record import ContestRequest, Trial, TrialRequest
 from stepscope.record.facts import AutoStop
 from stepscope.record.fix import Applied, FixKind, FixOutcome, FixState, Target
 from stepscope.record.proof import Because, Proof, ProofReason, ProofState
@@ -20,6 +21,7 @@ from stepscope.record.trial import RejectReason, TrialReason, TrialStatus
 from stepscope.tune.search.candidates import Candidate, setup_seconds
 from stepscope.tune.search.ladder import Ladder
 from stepscope.tune.search.strategy import run_search
+from stepscope.tune.tuner import TrialEvent
 
 AT_STEP = (
     *("tf32=on", "cudnn_benchmark", "amp=bf16", "channels_last", "sdpa", "foreach"),
@@ -480,3 +482,14 @@ def test_the_same_records_lead_to_the_same_search():
         return machine.asks, found
 
     assert once() == once()
+
+
+def test_the_line_of_progress_names_the_candidates_and_how_many_gained():
+    machine = Machine(gains(tf32=1.5, foreach=0.8))
+    searched(machine, some("tf32=on", "foreach"))
+    trial = next(one for one in machine.trials if one.contests)
+    event = TrialEvent(trial.request, trial, 20.0, 600.0)
+    assert trial_name(trial.request) == "in place: foreach, tf32=on"
+    assert "1 of 2 faster" in trial_line(event, trial)
+    many = ContestRequest(tuple((f"f{n}" * 9,) for n in range(9)), "numeric", 1.0, 1.0)
+    assert len(trial_name(TrialRequest(contests=many))) == 48

@@ -222,7 +222,7 @@ def auto_blocks(document: Document) -> list[Block]:
     if auto is None:
         return []
     why = next((one.words for one in AutoStop if one == auto["stopped"]), "")
-    who = "tune, for this trial," if auto.get("for_tune") else "--auto"
+    who = "in this trial tune" if auto.get("for_tune") else "--auto"
     if auto["kept"]:
         before, after = (format_number(auto[key]) for key in ("before_ms", "after_ms"))
         times = f"{auto['before_ms'] / auto['after_ms']:.2f}× faster, {before} → {after} ms"
