@@ -18,6 +18,7 @@ from stepscope.record.fix import Applied, FixKind
 from stepscope.record.probe_options import AutoOptions, ProbeOptions
 from stepscope.store.json_lines import read_facts
 
+
 @pytest.fixture
 def clock(monkeypatch):
     return simulate_time(monkeypatch)

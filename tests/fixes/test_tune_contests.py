@@ -60,6 +60,12 @@ def observed(tmp_path, monkeypatch, clock):
     return run
 
 
+def train(program):
+    """Until the contests end it."""
+    with suppress(StopProgram):
+        program.train(5000)
+
+
 def held(run):
     return {" + ".join(one.candidate): one.kept for one in run.facts(ContestFact)}
 
@@ -72,8 +78,7 @@ def outcomes(run):
 def test_the_program_ends_with_the_last_contest(observed):
     good, bad = Planted("good", 1.3), Planted("bad", 0.8)
     with observed(good, bad) as (program, run):
-        with pytest.raises(StopProgram):
-            program.train(5000)
+        train(program)
     assert held(run) == {"good": True, "bad": False}
     assert run.last.stopped is AutoStop.DONE
     assert run.last.for_tune
@@ -83,8 +88,7 @@ def test_the_program_ends_with_the_last_contest(observed):
 def test_candidates_come_in_the_order_asked_for_each_on_top_of_the_winners(observed):
     one, two = Planted("one", 1.3), Planted("two", 1.3)
     with observed(one, two, candidates=(("two",), ("one",))) as (program, run):
-        with suppress(StopProgram):
-            program.train(5000)
+        train(program)
     two_alone, both = run.facts(ContestFact)
     assert [two_alone.candidate, both.candidate] == [["two"], ["one"]]
     assert both.before_ms == pytest.approx(two_alone.after_ms)
@@ -93,8 +97,7 @@ def test_candidates_come_in_the_order_asked_for_each_on_top_of_the_winners(obser
 def test_losses_are_those_of_a_run_without_contests_where_nothing_rounds(observed, clock):
     good, bad = Planted("good", 1.3), Planted("bad", 0.8)
     with observed(good, bad) as (program, _):
-        with suppress(StopProgram):
-            program.train(5000)
+        train(program)
     torch.manual_seed(0)
     bare = Program(clock, ())
     bare.train(len(program.losses))
@@ -105,8 +108,7 @@ def test_joint_candidates_are_switched_as_one_and_their_parts_not_tried_again(ob
     one, two = Planted("one", 1.2), Planted("two", 1.2)
     asked = (("one", "two"), ("one",), ("two",))
     with observed(one, two, candidates=asked) as (program, run):
-        with suppress(StopProgram):
-            program.train(5000)
+        train(program)
     assert held(run) == {"one + two": True}
 
 
@@ -114,16 +116,14 @@ def test_the_parts_of_a_joint_candidate_that_lost_are_tried(observed):
     one, two = Planted("one", 1.2), Planted("two", 0.7)
     asked = (("one", "two"), ("one",), ("two",))
     with observed(one, two, candidates=asked) as (program, run):
-        with suppress(StopProgram):
-            program.train(5000)
+        train(program)
     assert held(run) == {"one + two": False, "one": True, "two": False}
 
 
 def test_of_two_values_of_a_fix_only_the_first_is_tried(observed):
     fix = Planted("fix", 1.3)
     with observed(fix, candidates=(("fix=1",), ("fix=2",))) as (program, run):
-        with suppress(StopProgram):
-            program.train(5000)
+        train(program)
     assert held(run) == {"fix=1": True}
 
 
@@ -131,8 +131,7 @@ def test_what_has_nothing_to_act_on_is_dropped_and_says_so(observed):
     idle, good = Planted("idle", 1.5), Planted("good", 1.3)
     idle.install = lambda value, context: setattr(idle, "context", context)
     with observed(idle, good) as (program, run):
-        with suppress(StopProgram):
-            program.train(5000)
+        train(program)
     assert held(run) == {"good": True}
     assert outcomes(run) == {"idle": FixState.NOT_APPLICABLE, "good": FixState.APPLIED}
 
@@ -142,8 +141,7 @@ def test_what_is_less_exact_than_allowed_is_not_kept(observed):
     with observed(fix, allow=FixKind.EXACT) as (program, run):
         program.step()
         fix.context.applied(Applied(MODEL, "Data"), FixKind.NUMERIC)
-        with suppress(StopProgram):
-            program.train(5000)
+        train(program)
     assert held(run) == {"pretender": False}
 
 
@@ -155,8 +153,7 @@ def test_what_cannot_be_installed_says_so_and_the_others_are_tried(observed):
 
     broken.install = install
     with observed(broken, good) as (program, run):
-        with suppress(StopProgram):
-            program.train(5000)
+        train(program)
     assert held(run) == {"good": True}
     assert outcomes(run)["broken"] is FixState.NOT_APPLICABLE
 
@@ -166,9 +163,9 @@ def test_an_exception_under_a_candidate_ends_the_program_and_names_it(observed):
         raise RuntimeError("view size is not compatible")
 
     good, broken = Planted("good", 1.3), Planted("broken", 2.0, called=raises)
-    with observed(good, broken) as (program, run):
-        with pytest.raises(RuntimeError, match="view size"):
-            program.train(5000)
+    failing = pytest.raises(RuntimeError, match="view size")
+    with observed(good, broken) as (program, run), failing:
+        program.train(5000)
     assert held(run) == {"good": True}
     assert run.last.trying == ["broken"]
     assert run.last.stopped is None
@@ -182,8 +179,7 @@ def test_a_fix_that_fails_to_go_on_ends_the_program_and_is_named(observed):
 
     with observed(good, fix) as (program, run):
         fix.context.when_switched(switched)
-        with suppress(StopProgram):
-            program.train(5000)
+        train(program)
     assert held(run) == {"good": True}
     assert run.last.stopped is AutoStop.FIX_FAILED
     assert run.last.trying == ["broken"]
@@ -192,7 +188,7 @@ def test_a_fix_that_fails_to_go_on_ends_the_program_and_is_named(observed):
 def test_a_loss_that_is_not_finite_ends_it(observed):
     with observed(Planted("fix", 1.0)) as (program, run):
         program.train(40)
-        with pytest.raises(StopProgram):
+        with suppress(StopProgram):
             program.step(scale=math.inf)
             program.train(5)
     assert run.last.stopped is AutoStop.NOT_FINITE
@@ -214,20 +210,18 @@ def test_contests_end_at_their_time_limit(observed):
     """Steps of 10 ms: four fixes that do nothing would take many pairs."""
     same = [Planted(f"same{number}") for number in range(4)]
     with observed(*same, seconds=1.0) as (program, run):
-        with suppress(StopProgram):
-            program.train(5000)
+        train(program)
     assert run.last.stopped is AutoStop.OUT_OF_TIME
     assert 1 <= len(run.facts(ContestFact)) < 4
 
 
 def test_a_contest_that_takes_too_long_is_undecided(observed, clock):
     fix = Planted("late", 1.3)
-    with observed(fix, each_s=1.0) as (program, run):
-        with suppress(StopProgram):
-            program.train(24)
-            for step in range(5000):  # some take much longer
-                clock.now += 100.0 * (step % 7 == 0)
-                program.step()
+    with observed(fix, each_s=1.0) as (program, run), suppress(StopProgram):
+        program.train(24)
+        for step in range(5000):  # some take much longer
+            clock.now += 100.0 * (step % 7 == 0)
+            program.step()
     (fact,) = run.facts(ContestFact)
     assert not fact.decided
     assert not fact.kept
@@ -236,8 +230,7 @@ def test_a_contest_that_takes_too_long_is_undecided(observed, clock):
 
 def test_without_two_pairs_in_its_time_a_contest_has_no_result(observed):
     with observed(Planted("late", 1.3), each_s=0.1) as (program, run):
-        with suppress(StopProgram):
-            program.train(5000)
+        train(program)
     assert run.facts(ContestFact) == []
     assert run.last.stopped is AutoStop.DONE
     assert outcomes(run) == {"late": FixState.APPLIED}

@@ -309,13 +309,12 @@ def test_a_search_killed_in_a_contest_repeats_no_more_than_that_trial(tmp_path):
                 raise KeyboardInterrupt
             return super().__call__(ask)
 
-    with open_journal(tmp_path, IDENTITY) as journal:
-        with pytest.raises(KeyboardInterrupt):
-            search_in_place(run_journaled(Killed(), journal))
+    with open_journal(tmp_path, IDENTITY) as journal, pytest.raises(KeyboardInterrupt):
+        search_in_place(run_journaled(Killed(), journal))
     machine = Machine()
     with open_journal(tmp_path, IDENTITY) as journal:
         search_in_place(run_journaled(machine, journal))
-    assert [ask for ask in machine.made] == [asked, PIN]
+    assert machine.made == [asked, PIN]
     again = Machine()
     with open_journal(tmp_path, IDENTITY) as journal:
         search_in_place(run_journaled(again, journal))

@@ -159,7 +159,7 @@ def test_small_gains_are_found_in_half_the_time_of_trials():
 
 
 def recorded():
-    """Noise from recorded series: a run of steps of a quiet and of a busy program, begun anywhere."""
+    """Noise of recorded steps, begun anywhere in a series."""
     every = [series for series in np.load(SERIES).values() if series.ndim == 1 and len(series) > 64]
 
     def factors(draw, steps):

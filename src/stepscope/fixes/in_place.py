@@ -274,9 +274,7 @@ class InPlace:
 
 def as_asked(fixes: Sequence[FixContext]) -> list[str]:
     """As `--fix` takes them."""
-    return [
-        one.fix.name if one.value is None else f"{one.fix.name}={one.value}" for one in fixes
-    ]
+    return [one.fix.name if one.value is None else f"{one.fix.name}={one.value}" for one in fixes]
 
 
 class TuneContests(InPlace):

@@ -9,7 +9,13 @@ from typing import Final
 from msgspec.structs import replace as replace_fields
 
 from stepscope.analyze.run.document import InPlaceContest
-from stepscope.measure.contest import EXPECTED, ContestResult, failed_trial, hold_contest, not_better
+from stepscope.measure.contest import (
+    EXPECTED,
+    ContestResult,
+    failed_trial,
+    hold_contest,
+    not_better,
+)
 from stepscope.measure.trial.pool import BudgetSpent, Fixes
 from stepscope.measure.trial.record import Trial
 from stepscope.record.facts import AutoStop
