@@ -197,7 +197,7 @@ class InPlace:
         else:
             self._switch(False)
         fact = ContestFact(
-            candidate=as_asked(tried),
+            candidate=self._as_asked(tried),
             kept=kept,
             decided=result.decision is not Decision.OPEN,
             ratio=ratio.ratio,
@@ -264,17 +264,18 @@ class InPlace:
     def _fact(self, stopped: AutoStop | None, detail: str | None = None) -> AutoFact:
         return AutoFact(
             allow=self._allow.value,
-            kept=as_asked(self._kept),
+            kept=self._as_asked(self._kept),
             stopped=stopped,
             detail=detail,
-            trying=as_asked(self._trying),
+            trying=self._as_asked(self._trying),
             for_tune=self.for_tune,
         )
 
-
-def as_asked(fixes: Sequence[FixContext]) -> list[str]:
-    """As `--fix` takes them."""
-    return [one.fix.name if one.value is None else f"{one.fix.name}={one.value}" for one in fixes]
+    def _as_asked(self, fixes: Sequence[FixContext]) -> list[str]:
+        """As `--fix` takes them."""
+        return [
+            one.fix.name if one.value is None else f"{one.fix.name}={one.value}" for one in fixes
+        ]
 
 
 class TuneContests(InPlace):
@@ -303,6 +304,11 @@ class TuneContests(InPlace):
         for one in self._options.candidates:
             if {*one} <= self._contexts.keys():
                 self._candidates.append(tuple(self._contexts[text] for text in one))
+
+    def _as_asked(self, fixes: Sequence[FixContext]) -> list[str]:
+        """As `tune` asked for them."""
+        texts = {id(context): text for text, context in self._contexts.items()}
+        return [texts[id(one)] for one in fixes]
 
     def _next(self, step: int) -> int:
         now, why = monotonic_ns(), AutoStop.DONE
