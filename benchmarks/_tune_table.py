@@ -49,6 +49,11 @@ def _reached(case: dict[str, Any]) -> str:
     return "met" if final["speedup"] >= goal["speedup"] else "missed"
 
 
+def _step(rung: dict[str, Any]) -> str:
+    """What was found in place beside others may have no trials of its own."""
+    return "–" if rung["step_ms"] is None else f"{rung['step_ms']:.2f}"
+
+
 def _ladder(tune: dict[str, Any]) -> list[str]:
     lines = [
         "| rung | step ms | speedup | so far | predicted | losses |",
@@ -58,7 +63,7 @@ def _ladder(tune: dict[str, Any]) -> list[str]:
     for rung in tune["ladder"]:
         predicted = rung["predicted_speedup"]
         lines.append(
-            f"| + {rung['label']} | {rung['step_ms']:.2f} | {rung['speedup']:.2f}× | "
+            f"| + {rung['label']} | {_step(rung)} | {rung['speedup']:.2f}× | "
             f"{rung['cumulative']['speedup']:.2f}× | "
             f"{'–' if predicted is None else f'{predicted:.2f}×'} | "
             f"{(rung['proof'] or {}).get('state', '–')} |"

@@ -77,6 +77,7 @@ ADDED = frozenset(
         *("steps.evaluations", "imports.library", "imports.libraries_s"),
         "parts[].work",
         "proof.settle",
+        *(".contests", "contests[].decided", "auto.for_tune"),
     )
 )
 """Fields of this tree only, with the key they stand under."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.measure.cache_stand_ins import cache_stand_ins, renew_stand_ins
+from stepscope.measure.isolation import cache_stand_ins, renew_stand_ins
 from stepscope.measure.scratch_copy import Scratch, make_scratch
 
 

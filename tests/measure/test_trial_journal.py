@@ -1,5 +1,7 @@
 """The journal of a tune: what is in it is not run again, and it fits one tune only."""
 
+import json
+
 import pytest
 from msgspec import convert, to_builtins
 from msgspec.structs import replace
@@ -14,7 +16,7 @@ from stepscope.measure.journal import (
     source_digests,
 )
 from stepscope.measure.trial.pool import BudgetSpent
-from stepscope.measure.trial.record import ProofRecord, Trial, TrialRequest
+from stepscope.measure.trial.record import ContestRequest, ProofRecord, Trial, TrialRequest
 from stepscope.record.errors import UsageError
 from stepscope.record.trial import TrialReason, TrialStatus
 from stepscope.store.json_lines import RecordLog, read_record_lines
@@ -274,3 +276,46 @@ def test_a_killed_tune_inside_the_project_can_be_resumed(tmp_path):
     (out / "scratch" / "train.py").write_text("pass")  # the copy of the trial under way
     with open_journal(out, journal_identity({}, tmp_path, {}, "train.py")) as journal:
         assert journal.trials == []
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_journal_keeps_whether_contests_are_held_in_place(tmp_path, in_place):
+    with open_journal(tmp_path, replace(IDENTITY, in_place=in_place)) as journal:
+        assert journal.in_place is in_place
+    with open_journal(tmp_path, replace(IDENTITY, in_place=True)) as journal:
+        assert journal.in_place is in_place
+
+
+def test_a_journal_of_a_version_without_them_holds_none(tmp_path):
+    with open_journal(tmp_path, IDENTITY):
+        pass
+    path = tmp_path / JOURNAL_FILE
+    begun = json.loads(path.read_text())
+    del begun["in_place"]
+    path.write_text(json.dumps(begun) + "\n")
+    with open_journal(tmp_path, replace(IDENTITY, in_place=True)) as journal:
+        assert not journal.in_place
+
+
+def test_a_search_killed_in_a_contest_repeats_no_more_than_that_trial(tmp_path):
+    asked = replace(BASE, contests=ContestRequest((("pin",),), "numeric", 5.0, 5.0))
+
+    def search_in_place(run):
+        return [run(ask) for ask in (BASE, asked, PIN)]
+
+    class Killed(Machine):
+        def __call__(self, ask):
+            if ask.contests is not None:
+                raise KeyboardInterrupt
+            return super().__call__(ask)
+
+    with open_journal(tmp_path, IDENTITY) as journal, pytest.raises(KeyboardInterrupt):
+        search_in_place(run_journaled(Killed(), journal))
+    machine = Machine()
+    with open_journal(tmp_path, IDENTITY) as journal:
+        search_in_place(run_journaled(machine, journal))
+    assert machine.made == [asked, PIN]
+    again = Machine()
+    with open_journal(tmp_path, IDENTITY) as journal:
+        search_in_place(run_journaled(again, journal))
+    assert again.made == []

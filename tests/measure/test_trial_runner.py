@@ -21,8 +21,9 @@ from stepscope.measure.journal import (
 )
 from stepscope.measure.runner import TrialRunner
 from stepscope.measure.trial.host import host_named
-from stepscope.measure.trial.record import Trial, TrialRequest
+from stepscope.measure.trial.record import ContestRequest, Trial, TrialRequest
 from stepscope.record.errors import UsageError
+from stepscope.record.facts import AutoStop
 
 TRAINING = """
 import sys, time
@@ -268,7 +269,7 @@ from pathlib import Path
 from stepscope.launch.program import Program
 from stepscope.measure.journal import journal_identity, open_journal, run_journaled
 from stepscope.measure.runner import TrialRunner
-from stepscope.measure.trial.record import Trial, TrialRequest
+from stepscope.measure.trial.record import ContestRequest, Trial, TrialRequest
 from stepscope.measure.trial.host import host_named
 
 cwd, folder = Path(sys.argv[1]), Path(sys.argv[2])
@@ -422,3 +423,64 @@ def test_a_relative_search_path_leads_into_the_scratch_copy_also_when_forked(
     with runner:
         said, made = _starts(runner, [TrialRequest(steps=30)] * 2)
     assert (said, [trial.status for trial in made]) == (["cold", "warm"], ["ok", "ok"])
+
+
+SWITCHED = """
+import itertools
+import sys
+import torch
+
+steps = int(sys.argv[1])
+torch.manual_seed(0)
+torch.set_num_threads(1)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+for number in range(steps) if steps else itertools.count():
+    optimizer.zero_grad()
+    model(torch.randn(4, 4)).square().mean().backward()
+    optimizer.step()
+    if optimizer.param_groups[0]["fused"]:
+        raise RuntimeError("fused")
+"""
+FOREACH, FUSED = ("foreach",), ("fused_optimizer",)
+
+
+def contests_in_place(runner, *candidates, seconds=2.0):
+    runner._warm = True
+    asked = ContestRequest(candidates, "numeric", seconds, seconds)
+    return runner(TrialRequest(steps=1_000_000, contests=asked))
+
+
+def test_contests_in_place_are_told_and_say_nothing_of_speed(make_runner):
+    runner, _ = make_runner(SWITCHED, "0")
+    trial = contests_in_place(runner, FOREACH, ("tf32=on",))
+    assert trial.ok, trial.failure
+    assert trial.stopped in (AutoStop.DONE, AutoStop.OUT_OF_TIME)
+    assert all(one.low <= one.ratio <= one.high for one in trial.contests)
+    assert {one.name for one in trial.fixes} >= {"foreach"}
+    assert (trial.step_ms, trial.losses, trial.timed) == ((), (), False)
+    assert convert(json.loads(json.dumps(to_builtins(trial))), Trial).contests == trial.contests
+
+
+def test_a_candidate_under_which_the_program_fails_in_place_is_named(make_runner):
+    runner, _ = make_runner(SWITCHED, "0")
+    trial = contests_in_place(runner, FUSED, FOREACH)
+    assert (trial.status, trial.failure) == ("failed", "RuntimeError: fused")
+    assert trial.trying == FUSED
+    assert trial.contests == ()
+
+
+def test_a_program_too_short_for_its_contests_tells_which_was_under_way(make_runner):
+    runner, _ = make_runner(SWITCHED, "40")
+    trial = contests_in_place(runner, FOREACH, seconds=60.0)
+    assert trial.ok, trial.failure
+    assert (trial.contests, trial.trying, trial.stopped) == ((), FOREACH, None)
+
+
+def test_a_program_that_compiles_ends_its_contests_at_once(make_runner):
+    compiles = "torch.compile(model, backend='eager')(torch.ones(1, 4))\noptimizer = "
+    runner, _ = make_runner(SWITCHED.replace("optimizer = ", compiles, 1), "0")
+    trial = contests_in_place(runner, FOREACH)
+    assert trial.ok, trial.failure
+    assert (trial.contests, trial.stopped) == ((), AutoStop.COMPILES)
+    assert trial.steps < 100

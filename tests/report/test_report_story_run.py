@@ -235,6 +235,13 @@ def test_why_auto_kept_nothing_is_told(stopped, why, subject):
     assert f"--auto kept nothing: {why}" in words(run_screen(tried(subject, [], [], stopped)))
 
 
+def test_contests_of_a_tune_are_told_as_such(subject):
+    trial = tried(subject, ["amp=bf16"], [CONTEST, KEPT], "done")
+    auto = trial.document["auto"] | {"for_tune": True}
+    told = run_screen(trial.replaced(document=trial.document | {"auto": auto}))
+    assert "in this trial tune kept amp=bf16: 1.60× faster" in words(told)
+
+
 def test_masked_arguments_are_in_no_command(subject):
     run = subject.document["run"] | {"argv": ["--token", "***"]}
     told = story_of_run(subject.replaced(document=subject.document | {"run": run}))

@@ -181,3 +181,36 @@ def test_an_end_before_the_end_is_said():
 def test_resources_of_which_nothing_is_known_have_no_column():
     names = [column.name for column in table(story(), "resources").columns]
     assert names == ["rung", "GPU busy", "peak memory", "energy"]
+
+
+def test_what_was_tried_in_place_is_told_beside_the_ladder():
+    held = {"ratio": 1.3, "low": 1.2, "high": 1.4, "steps": 128, "seconds": 2.5}
+    contests = [
+        {"candidate": ["amp=bf16", "channels_last"], "in_place": True, **held},
+        {"candidate": ["workers=4"], "in_place": False, **held},
+        {"candidate": ["sdpa"], "in_place": True, **held},
+        {"candidate": ["sdpa"], "in_place": True, **held},
+    ]
+    told = story(tuned(contests=contests))
+    said = "Tried in place, between steps of one process: amp=bf16 + channels_last, sdpa."
+    assert said in words(told)
+    rows = table(told, "contests").rows
+    assert [row[:2] for row in rows[:2]] == [
+        ("amp=bf16 + channels_last", "in place"),
+        ("workers=4", "by trials"),
+    ]
+    assert "Tried in place" not in words(story())
+
+
+def test_a_rung_without_trials_of_its_own_has_gaps():
+    none = dict.fromkeys(("step_ms", "samples_per_s", "peak_memory_bytes", "gpu_busy"))
+    told = story(tuned(rung("sdpa", 1.2, 1.2, trials=[], losses=[], **none), rung("pin", 1.5, 1.8)))
+    assert whole(told)
+    assert table(told, "ladder").rows[1][2:4] == (None, None)
+
+
+def test_a_gain_in_place_that_no_trial_could_confirm_says_so():
+    open_ = rejected("unsettled", "unsettled")
+    told = story(tuned(rejected=[open_]))
+    (section,) = (part for part in told.sections if part.id == "rejected")
+    assert section.blocks[0].pairs == (("− sdpa", "1.10× in place, then the budget ended"),)

@@ -1,13 +1,20 @@
 """A simulated machine: programs with true step times for every set of fixes, and noise."""
 
+import random
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from stepscope.analyze.run.document import InPlaceContest
+from stepscope.fixes.contest import Contest
 from stepscope.measure.prediction import Prediction
 from stepscope.measure.trial.pool import Budget, TrialPool
 from stepscope.measure.trial.record import Trial, TrialRequest
+from stepscope.record.facts import AutoStop
+from stepscope.record.fix import NOTHING_FOUND, FixOutcome, FixState, NotApplied
 from stepscope.record.trial import TrialReason, TrialStatus
+from stepscope.stats.paired import WARMING_STEPS, Blocks, Decision
+from stepscope.tune.search.candidates import exclude_each_other
 
 StepMs = Callable[[frozenset[str]], float]
 Noise = Callable[[np.random.Generator, int], np.ndarray]
@@ -57,6 +64,8 @@ class Machine:
         return trial
 
     def _made(self, ask: TrialRequest) -> Trial:
+        if ask.contests is not None:
+            return self._held(ask)
         for fix in ask.fixes:
             if fix in self._ends:
                 status, why = self._ends[fix]
@@ -95,6 +104,28 @@ class Machine:
             **{"steps": ask.steps} | more | self._told(ask),
         )
 
+    def _held(self, ask: TrialRequest) -> Trial:
+        """Contests in one process: its pace is its own, and what differs are its steps."""
+        process = _Process(self, ask)
+        status, more = TrialStatus.OK, {"stopped": process.run()}
+        broken = next((one for one in process.trying if one in self._ends), None)
+        if broken is not None:
+            status, more = TrialStatus(self._ends[broken][0]), {"detail": self._ends[broken][1]}
+            more |= {"reason": TrialReason.PROGRAM_FAILED, "fix": broken}
+        seconds = self._startup_s + process.now / 1e3
+        own = self._told(ask).get("fixes", ())
+        return Trial(
+            ask,
+            len(self.asks),
+            status,
+            steps=process.steps,
+            seconds=seconds,
+            fixes=(*own, *process.idle),
+            contests=tuple(process.held),
+            trying=process.trying,
+            **more,
+        )
+
     def cost_s(self, fixes: frozenset[str], steps: int, first: bool = True) -> float:
         """A second process finds in the compiler's cache what the first one compiled."""
         compiling = self._compile_s if any(one.startswith("compile") for one in fixes) else 0.0
@@ -117,6 +148,106 @@ class Machine:
             return Prediction(found, found / 1.1, found * 1.1)
 
         return see
+
+
+class _Process:
+    """Steps of one process with candidates switched on and off between them; also their clock."""
+
+    def __init__(self, machine: Machine, ask: TrialRequest) -> None:
+        self._machine, self._ask = machine, ask
+        self._noise = machine._noise(machine._draw, _SERIES)
+        self._draw = random.Random(len(machine.asks))
+        self._kept = frozenset(ask.fixes)
+        self._candidate: tuple[str, ...] = ()
+        self._on = False
+        self.now, self.steps = 0.0, 0
+        self.held: list[InPlaceContest] = []
+        self.idle: list[FixOutcome] = []
+        self.trying: tuple[str, ...] = ()
+
+    def run(self) -> AutoStop | None:
+        """Why it ended; None: the program did."""
+        ends, contests = self._machine._ends, self._ask.contests
+        for _ in range(WARMING_STEPS):
+            self._step()
+        begun = self.now
+        for candidate in contests.candidates:
+            if self._with(candidate) == self._kept:
+                continue
+            if self.now - begun >= contests.seconds * 1e3:
+                return AutoStop.OUT_OF_TIME
+            if any(ends.get(one, ("",))[0] == "not_applicable" for one in candidate):
+                self._no_effect(candidate)
+                continue
+            self.trying = candidate
+            if any(one in ends for one in candidate) or not self._contest(candidate):
+                return None
+            self.trying = ()
+        return AutoStop.DONE
+
+    def _contest(self, candidate: tuple[str, ...]) -> bool:
+        """Whether the program is long enough for it."""
+        self._candidate, begun, before = candidate, self.now, self.steps
+        step_ms = self._machine.step_ms(self._kept)
+        most = int(self._ask.contests.each_s * 1e3 / step_ms)
+        contest = Contest(self._switch, self, Blocks.of(step_ms), self._draw, most)
+        contest.begin()
+        result = None
+        while result is None:
+            if self.steps >= self._ask.steps:
+                return False
+            self._step()
+            result = contest.step_ended()
+        self._on = False
+        if result.gains:
+            self._kept = self._with(candidate)
+        told = {one: getattr(result, one) for one in ("pairs", "before_ms", "after_ms")}
+        ratio, decided = result.ratio, result.decision is not Decision.OPEN
+        seconds = (self.now - begun) / 1e3
+        self.held.append(
+            InPlaceContest(
+                [*candidate],
+                result.gains,
+                ratio.ratio,
+                ratio.low,
+                ratio.high,
+                steps=self.steps - before,
+                seconds=seconds,
+                decided=decided,
+                **told,
+            )
+        )
+        return True
+
+    def _no_effect(self, candidate: tuple[str, ...]) -> None:
+        for one in candidate:
+            if one in self._machine._ends:
+                name, _, value = one.partition("=")
+                why = (NotApplied(NOTHING_FOUND, text=self._machine._ends[one][1]),)
+                idle = FixState.NOT_APPLICABLE
+                self.idle.append(FixOutcome(name, value or None, idle, not_applied=why))
+
+    def _with(self, candidate: tuple[str, ...]) -> frozenset[str]:
+        left = (one for one in self._kept if not any(exclude_each_other(one, c) for c in candidate))
+        return frozenset((*left, *candidate))
+
+    def _switch(self, on: bool) -> None:
+        self._on = on
+
+    def _step(self) -> None:
+        fixes = self._with(self._candidate) if self._on else self._kept
+        factor = float(self._noise[self.steps % _SERIES])
+        self.now += self._machine.step_ms(fixes) * factor
+        self.steps += 1
+
+    def mark(self) -> float:
+        return self.now
+
+    def elapsed_ms(self, begin: float, end: float) -> float:
+        return end - begin
+
+
+_SERIES = 20_000  # steps of noise
 
 
 def slow_program(fixes: frozenset[str]) -> float:

@@ -12,7 +12,7 @@ import click
 
 from stepscope.cli.progress import Progress, note_misplaced, progress
 from stepscope.record.units import format_duration, format_number, plural
-from stepscope.report.text import keep_end
+from stepscope.report.text import keep_end, keep_start
 
 if TYPE_CHECKING:
     from stepscope.measure.trial.record import Trial, TrialRequest
@@ -82,6 +82,9 @@ def trial_line(event: "TrialEvent", trial: "Trial") -> str:
     took = f"({format_duration(trial.seconds)}){again}"
     if not trial.ok:
         told = f"  {trial.status.label}: {trial.failure}{again}"
+    elif event.request.contests is not None:
+        gains = sum(one.kept for one in trial.contests)
+        told = f"  {gains} of {len(trial.contests)} faster  {took}"
     elif not trial.step_ms:
         told = f"  {trial.steps} steps  {took}"
     else:
@@ -90,9 +93,13 @@ def trial_line(event: "TrialEvent", trial: "Trial") -> str:
 
 
 def trial_name(request: "TrialRequest") -> str:
-    """`workers=4 + pin`, `baseline, seed 2`, `control, seed 1`."""
+    """`workers=4 + pin`, `baseline, seed 2`, `control, seed 1`, `in place: amp=bf16, foreach`."""
     words = " + ".join(request.fixes) or ("patched" if request.patched else "baseline")
-    words = keep_end(words, _LONGEST)
+    if request.contests is not None:
+        names = [" + ".join(one) for one in request.contests.candidates]
+        words = keep_start(f"in place: {', '.join(names)}", _LONGEST)
+    else:
+        words = keep_end(words, _LONGEST)
     if request.window:
         words = "scout run"
     if request.perturb is not None:

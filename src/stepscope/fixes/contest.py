@@ -8,20 +8,26 @@ CUDA the ends of steps are events on the program's stream, read once the device 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import ceil, log
+from math import inf, log, log1p
 from random import Random
 from time import monotonic_ns
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from stepscope.fixes.lazy import torch
 from stepscope.stats import mean, median
-from stepscope.stats.paired import Decision, PairedRatio, decide, paired_ratio
+from stepscope.stats.paired import (
+    MIN_GAIN,
+    Blocks,
+    Decision,
+    PairedRatio,
+    decide,
+    middle,
+    paired_ratio,
+)
 
-FEWEST_PAIRS: Final = 8
-"""A clear gain takes about as many."""
 _MOST_PAIRS = 150
-_BLOCK_MS = 60.0
-_BLOCK_STEPS = (8, 32)
+_PATIENCE = 3  # times as long
+_LEAST = log1p(MIN_GAIN)
 _UNSETTLED = 1.1  # times the usual step of a block: so long a step still pays for the switch
 
 
@@ -58,37 +64,22 @@ class StreamClock:
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
-    """How long a contest's blocks are, in steps."""
-
-    steps: int
-    cycle: int = 1
-    """In which batches arrive: as many as there are workers. Means cover whole cycles."""
-
-    @classmethod
-    def of(cls, step_ms: float, workers: int = 0) -> "Blocks":
-        """Blocks long enough to be timed, for steps that take so long."""
-        least, most = _BLOCK_STEPS
-        cycle = max(1, min(workers, most // 2))
-        return cls(max(least, min(most, ceil(_BLOCK_MS / max(step_ms, 1e-6))), 2 * cycle), cycle)
-
-    @property
-    def least(self) -> int:
-        """Steps of a contest that decides as soon as any can."""
-        return FEWEST_PAIRS * 2 * self.steps
-
-
-@dataclass(frozen=True, slots=True)
 class ContestResult:
     """How a contest ended."""
 
-    gains: bool
+    decision: Decision
+    """OPEN: it took too long."""
     ratio: PairedRatio
     pairs: int
     steps: int
     before_ms: float
     """A mean step without the candidate, and with it."""
     after_ms: float
+
+    @property
+    def gains(self) -> bool:
+        """Whether the candidate stays on."""
+        return self.decision is Decision.GAIN
 
 
 @dataclass(slots=True)
@@ -110,19 +101,24 @@ class Contest:
         blocks: Blocks,
         draw: Random,
         most_steps: int | None = None,
+        most_s: float = inf,
     ) -> None:
+        """`most_steps` and `most_s`: after which it ends undecided; three times that many seconds
+        while it looks like a gain."""
         self._switch = switch
         self._clock = clock
         self._blocks = blocks
         self._draw = draw
         most = _MOST_PAIRS * 2 * blocks.steps
         self._most_steps = most if most_steps is None else min(most, most_steps)
+        self._most_ns, self._begun_ns = most_s * 1e9, monotonic_ns()
         self._steps = 0
         self._order: list[bool] = []  # of the blocks to come
         self._block = _Block(on=False)
         self._ended: list[_Block] = []  # whose times are not known yet
         self._known: list[_Block] = []
         self._judged = 0
+        self._promising = False  # whether it looks like a gain
         self.blocks_tried = 0
         """Blocks that the candidate has been on in."""
 
@@ -135,25 +131,35 @@ class Contest:
         self._switch(self._block.on)
         self._block.marks.append(self._clock.mark())
 
+    @property
+    def late(self) -> bool:
+        """Whether its time is over."""
+        spent_ns = monotonic_ns() - self._begun_ns
+        return spent_ns >= self._most_ns * (_PATIENCE if self._promising else 1)
+
     def step_ended(self) -> ContestResult | None:
-        """Count a step. The result once there is one; then the candidate is on if it gains."""
+        """Count a step. The result once there is one; then the candidate is on if it gains. There
+        is none before two pairs, however late it is."""
         self._steps += 1
         self._block.marks.append(self._clock.mark())
-        if len(self._block.marks) <= self._blocks.steps:
-            return None
-        self._ended.append(self._block)
-        self.blocks_tried += self._block.on
-        self._read()
         pairs, decision = len(self._known) // 2, Decision.OPEN
+        ended = len(self._block.marks) > self._blocks.steps
+        if ended:
+            self._ended.append(self._block)
+            self.blocks_tried += self._block.on
+            self._read()
+            pairs = len(self._known) // 2
         if pairs > self._judged:
             self._judged = pairs
-            decision = decide(self._differences())
-        over = self._steps >= self._most_steps and pairs > 1
-        if decision is Decision.OPEN and not over:
+            differences = self._differences()
+            decision, self._promising = decide(differences), middle(differences) >= _LEAST
+        over = pairs > 1 and (self.late or (ended and self._steps >= self._most_steps))
+        if decision is not Decision.OPEN or over:
+            self._switch(decision is Decision.GAIN)
+            return self._result(decision)
+        if ended:
             self.begin()
-            return None
-        self._switch(decision is Decision.GAIN)
-        return self._result(decision)
+        return None
 
     def _read(self) -> None:
         """Take the times of blocks that the device has passed."""
@@ -187,7 +193,7 @@ class Contest:
         for block, usual in zip(self._known, self._means(), strict=True):
             sides[block.on].append(usual)
         return ContestResult(
-            gains=decision is Decision.GAIN,
+            decision=decision,
             ratio=paired_ratio(self._differences()),
             pairs=self._judged,
             steps=self._steps,

@@ -28,6 +28,10 @@ def _prepare(observer: Any) -> None:
         from stepscope.fixes.auto import AutoFixes
 
         AutoFixes(observer, options.auto).install()
+    if options.contests is not None:
+        from stepscope.fixes.in_place import TuneContests
+
+        TuneContests(observer, options.contests).install()
     if options.check_fixes:
         check_fixes(observer)
 

@@ -52,7 +52,7 @@ _MEMORY: Final = (Checkpoint(2, 1.0, 0, 1.0),)  # peaks repeat
 _MANY: Final = 5
 _APART: Final = 1.35  # how much wider the interval may be if the sides do not overlap
 _SMALL: Final = 1.1  # gains under it take five processes
-_EXPECTED: Final = 1.1  # a predicted gain that one slow process does not refute
+EXPECTED: Final = 1.1  # a predicted gain that one slow process does not refute
 _FAR: Final = 1.5  # least ratio of the slowest process to the other side's fastest
 _BEYOND: Final = 2.5  # and least multiple of the noise between processes
 
@@ -89,10 +89,13 @@ def hold_contest(
     try:
         return _Contest(pool, base, other, predicted).decide(small_later)
     except _TrialFailed as ended:
-        trial = ended.trial
-        failed = RejectReason.TRIAL_FAILED
-        why = Rejection(failed, trial.failure, fix=trial.fix, status=trial.status)
-        return ContestResult(False, why, failed=trial)
+        return ContestResult(False, failed_trial(ended.trial), failed=ended.trial)
+
+
+def failed_trial(trial: Trial) -> Rejection:
+    """Why a candidate is rejected by a trial that failed."""
+    failed = RejectReason.TRIAL_FAILED
+    return Rejection(failed, trial.failure, fix=trial.fix, status=trial.status)
 
 
 class _TrialFailed(Exception):  # noqa: N818
@@ -119,14 +122,14 @@ class _Contest:
         found = pool.compare(self.base, self.other)
         if found is None:
             return ContestResult(False, Rejection(RejectReason.NO_DATA))
-        unexpected = self.predicted_low >= _EXPECTED or found.ratio < FAR_SLOWER
+        unexpected = self.predicted_low >= EXPECTED or found.ratio < FAR_SLOWER
         if timed and unexpected and not self.promising(found):
             self.add_trial(self.base)  # the machine may have become slower since
             self.since = self.started
             found = pool.compare(self.base, self.other, self.since) or found
         if not self.promising(found):
             return ContestResult(False, Rejection(RejectReason.SLOWER_AT_ONCE), found)
-        if self.predicted_low < _EXPECTED and not self.winnable(found, self.since):
+        if self.predicted_low < EXPECTED and not self.winnable(found, self.since):
             return ContestResult(False, Rejection(RejectReason.WITHIN_NOISE), found)
         small = timed and 1 + MIN_DIFFERENCE <= found.ratio < CHECKPOINTS[0].least
         if small_later and small and found.ratio < _SMALL:
@@ -140,7 +143,7 @@ class _Contest:
                 again = pool.compare(self.base, self.other, earlier)
                 assert again is not None
                 if again.ratio < 1 or not self.winnable(again, earlier):
-                    return ContestResult(False, _not_better(again), again)
+                    return ContestResult(False, not_better(again), again)
         return self.run_checkpoints(found, (*CHECKPOINTS, _PATIENT) if timed else _MEMORY)
 
     def run_checkpoints(
@@ -155,7 +158,7 @@ class _Contest:
             compared = pool.compare(base, other, self.since)
             assert compared is not None
             found = compared
-            wider = 1.0 if self.predicted_low >= _EXPECTED else _APART
+            wider = 1.0 if self.predicted_low >= EXPECTED else _APART
             if found.ratio >= checkpoint.least and self.clears(found, checkpoint):
                 left = None
                 if pool.objective == "memory":
@@ -165,7 +168,7 @@ class _Contest:
                 return ContestResult(True, None, found)
             if found.ratio < 1 + MIN_DIFFERENCE or not self.winnable(found, self.since, wider):
                 break
-        return ContestResult(False, _not_better(found), found)
+        return ContestResult(False, not_better(found), found)
 
     def first_trial(self) -> ContestResult | None:
         """Run the other's first trial. If it was ended early, far slower, and the base has not
@@ -212,7 +215,7 @@ class _Contest:
         """A gain of less than 2% is never claimed; one slow process does not refute a
         prediction."""
         reach = found.ratio * (1 + (self.pool.floor() or 0.0))
-        predicted = self.predicted_low >= _EXPECTED and reach >= self.predicted_low
+        predicted = self.predicted_low >= EXPECTED and reach >= self.predicted_low
         return found.ratio >= 1 + MIN_DIFFERENCE or predicted
 
     def clears(self, found: Comparison, checkpoint: Checkpoint) -> bool:
@@ -224,7 +227,7 @@ class _Contest:
 
         if found.verdict is not Verdict.FASTER:
             return False
-        if low(1.0 if self.predicted_low >= _EXPECTED else checkpoint.wider) > 1 + MIN_DIFFERENCE:
+        if low(1.0 if self.predicted_low >= EXPECTED else checkpoint.wider) > 1 + MIN_DIFFERENCE:
             return True
         pool = self.pool
         counted = pool.trials(self.base)[self.since :]
@@ -250,6 +253,7 @@ class _Contest:
         return shown_by(_MANY) or (self.worth_patience(found) and shown_by(_PATIENT.processes))
 
 
-def _not_better(found: Comparison) -> Rejection:
+def not_better(found: Comparison) -> Rejection:
+    """Why a contest with this result was not won."""
     clear = found.verdict is not Verdict.FASTER and found.ratio < 1 + MIN_DIFFERENCE
     return Rejection(RejectReason.NOT_BETTER if clear else RejectReason.NOT_CLEAR)

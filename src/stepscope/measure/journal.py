@@ -48,6 +48,9 @@ class JournalIdentity(Struct, frozen=True):
     asked: dict[str, object]  # the request
     made_with: MadeWith
     sources: dict[str, str]  # digests of the program's files
+    in_place: bool = False
+    """Whether its search may compare fixes inside one process: those of earlier versions did not,
+    and are repeated as they were."""
 
 
 def journal_identity(
@@ -62,7 +65,7 @@ def journal_identity(
     gpu = next((gpu.info().name for gpu in open_gpus() if gpu.index == index), None)
     made_with = MadeWith(__version__, sys.version.split()[0], package_version("torch"), gpu)
     plain = json.loads(json.dumps(asked))  # in the form it will be read back
-    return JournalIdentity(SCHEMA, plain, made_with, source_digests(cwd, script))
+    return JournalIdentity(SCHEMA, plain, made_with, source_digests(cwd, script), in_place=True)
 
 
 def source_digests(cwd: Path, script: str | None) -> dict[str, str]:
@@ -100,10 +103,16 @@ class Journal:
     """An open journal; `trials` are those finished so far. Create it with `open_journal`."""
 
     def __init__(
-        self, path: Path, trials: list[Trial], lock: int, begin: JournalIdentity | None
+        self,
+        path: Path,
+        trials: list[Trial],
+        lock: int,
+        begin: JournalIdentity | None,
+        in_place: bool,
     ) -> None:
-        """`begin`: the first line of a fresh journal."""
+        """`begin`: the first line of a fresh journal. `in_place`: as in that line."""
         self.trials, self._path, self._lock = trials, path, lock
+        self.in_place = in_place
         self._lines = RecordLog(path)
         if begin is not None:
             self._lines.append(msgspec.to_builtins(begin))
@@ -137,7 +146,8 @@ def open_journal(folder: Path, identity: JournalIdentity) -> Journal:
         if known and (differs := _difference(known[0], identity)):
             raise UsageError(f"{folder} holds a different tune ({differs}): {_ADVICE}")
         trials = [_trial(line["trial"]) for line in known[1:]]
-        return Journal(path, trials, lock, None if known else identity)
+        in_place = known[0].get("in_place") is True if known else identity.in_place
+        return Journal(path, trials, lock, None if known else identity, in_place)
     except BaseException as problem:
         os.close(lock)
         if isinstance(problem, KeyError | TypeError | ValueError):

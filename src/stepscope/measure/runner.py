@@ -49,8 +49,9 @@ from stepscope.measure.trial.record import Trial, TrialRequest
 from stepscope.measure.trial.status import limit_s, wall_seconds
 from stepscope.record.errors import BrokenRun, UsageError
 from stepscope.record.facts import EnvironFact, ProcessFact
+from stepscope.record.fix import FixKind
 from stepscope.record.privacy import masked_arguments
-from stepscope.record.probe_options import ProbeOptions, Wall, WriteGuard
+from stepscope.record.probe_options import ContestOptions, ProbeOptions, Wall, WriteGuard
 from stepscope.record.trial import TrialReason, TrialStatus
 from stepscope.stats.intervals import within_process_margin
 from stepscope.store.json_lines import read_facts
@@ -245,8 +246,16 @@ class TrialRunner:
             proof=request.proof,
             held=request.draws_per_batch,
             guard=guard,
+            contests=_contest_options(request),
         )
         return self._host.observe(run, options)
+
+
+def _contest_options(request: TrialRequest) -> ContestOptions | None:
+    held = request.contests
+    if held is None:
+        return None
+    return ContestOptions(FixKind(held.allow), held.candidates, held.seconds, held.each_s)
 
 
 class _FarSlower:

@@ -62,6 +62,8 @@ class Core(FixHost):
         super().__init__(options.fixes)
         folder = Path(options.folder)
         self.options = options
+        self.last_step = options.steps
+        """The program ends after it; None: by itself."""
         self.facts = FactLog(folder / "facts.jsonl")
         self.log: RowLog = RowLog(folder / "rows.npy", options.launched_ns, self._failed)
         self.sites = Sites(folder, self.facts)
@@ -319,9 +321,9 @@ class Core(FixHost):
                     self.clocks.step_ended(count, monotonic_ns())
         except Exception as problem:
             self.guard(problem)
-        if self.options.steps is not None and count >= self.options.steps:
+        if self.last_step is not None and count >= self.last_step:
             self._stop()
-        self._wake = min(self._due, self.options.steps or NEVER, self._look_at(count))
+        self._wake = min(self._due, self.last_step or NEVER, self._look_at(count))
 
     def _sample_host(self, count: int) -> None:
         """Have the code that phases do not tell sampled, in steps that nothing else disturbs."""

@@ -432,6 +432,8 @@ class ContestFact(Fact):
     candidate: list[str]
     """The fixes that were switched, as `--fix` takes them."""
     kept: bool
+    decided: bool = True
+    """Whether it showed a gain or that there is none worth a change; else it took too long."""
     ratio: float
     """The speedup and the range it lies in."""
     low: float
@@ -455,10 +457,11 @@ class AutoStop(WordedEnum):
     DISTRIBUTED = "distributed", "the program runs on several ranks"
     FIX_FAILED = "fix_failed", "a fix failed"
     NOT_FINITE = "not_finite", "a loss was not finite"
+    OUT_OF_TIME = "out_of_time", "its time was over"
 
 
 class AutoFact(Fact):
-    """What `--auto` has switched on; the last one written holds."""
+    """What contests in place have switched on; the last one written holds."""
 
     fact = "auto"
     allow: str
@@ -468,6 +471,10 @@ class AutoFact(Fact):
     """None: it was still at it."""
     detail: str | None = None
     """The error of a fix that failed."""
+    trying: list[str] | None = None
+    """The candidate of the contest under way."""
+    for_tune: bool = False
+    """Whether `tune` asked for the contests, else `--auto`."""
 
 
 class ProblemFact(Fact, Problem):

@@ -47,6 +47,19 @@ class AutoOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class ContestOptions:
+    """What `tune` wants compared in a running program, which ends after it."""
+
+    allow: FixKind
+    """The least exact kind that may stay on."""
+    candidates: tuple[tuple[str, ...], ...]
+    """Fixes as `--fix` takes them, those of a candidate switched as one; in the order to try."""
+    seconds: float
+    """For all contests, and for each of them."""
+    each_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class ProbeOptions:
     """Options of the probe. Steps count from 1; None means the probe decides."""
 
@@ -77,6 +90,8 @@ class ProbeOptions:
     """Fixes to apply, as the user wrote them: "pin", "workers=4"."""
     auto: AutoOptions | None = None
     """Try fixes while the program runs; None: no others than `fixes`."""
+    contests: ContestOptions | None = None
+    """The same for `tune`."""
     check_fixes: bool = True
     """Ask all fixes whether they would apply, once the first steps are over."""
     seed: int | None = None
@@ -105,4 +120,9 @@ class ProbeOptions:
         if auto is not None:
             kind, start = FixKind(auto["allow"]), tuple(auto["start"])
             known["auto"] = AutoOptions(kind, start, auto["quiet"])
+        held = known.get("contests")
+        if held is not None:
+            candidates = tuple(map(tuple, held["candidates"]))
+            allow, seconds, each_s = FixKind(held["allow"]), held["seconds"], held["each_s"]
+            known["contests"] = ContestOptions(allow, candidates, seconds, each_s)
         return cls(**{**known, "fixes": tuple(known.get("fixes", ()))})

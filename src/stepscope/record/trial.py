@@ -54,6 +54,8 @@ class TrialReason(StrEnum):
     NO_SAMPLE_COUNT = "no_sample_count"
     """Its steps do not show their number of samples."""
     PATCH_REFUSED = "patch_refused"
+    NOT_FINITE = "not_finite"
+    """A loss was not finite with a fix switched on, and all were without."""
     UNREADABLE = "unreadable"
     """Its run folder cannot be read."""
 

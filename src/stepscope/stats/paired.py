@@ -12,7 +12,7 @@ Ramdas, Ruf, Larsson and Koolen, 2020). No numpy: this runs in the program's pro
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from math import exp, log, log1p, sqrt, tanh
+from math import ceil, exp, log, log1p, sqrt, tanh
 from typing import Final
 
 from stepscope.stats import mean, median
@@ -26,8 +26,35 @@ _SCALES: Final = tuple(2.0**power for power in range(12))
 _STAKE: Final = 0.9
 """How much of the evidence one pair may take away: a spike in one block proves nothing."""
 _FEWEST = 4
+FEWEST_PAIRS: Final = 8
+"""A clear gain takes about as many."""
+WARMING_STEPS: Final = 24
+"""Of a program, before its first contest."""
+_BLOCK_MS = 80.0
+_BLOCK_STEPS = (4, 32)
 _HOPELESS = 1.64
 """Standard errors below which the least gain lies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """How long a contest's blocks are, in steps."""
+
+    steps: int
+    cycle: int = 1
+    """In which batches arrive: as many as there are workers. Means cover whole cycles."""
+
+    @classmethod
+    def of(cls, step_ms: float, workers: int = 0) -> "Blocks":
+        """Blocks long enough to be timed, for steps that take so long."""
+        least, most = _BLOCK_STEPS
+        cycle = max(1, min(workers, most // 2))
+        return cls(max(least, min(most, ceil(_BLOCK_MS / max(step_ms, 1e-6))), 2 * cycle), cycle)
+
+    @property
+    def least(self) -> int:
+        """Steps of a contest that decides as soon as any can."""
+        return FEWEST_PAIRS * 2 * self.steps
 
 
 class Decision(Enum):

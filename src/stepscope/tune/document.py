@@ -96,6 +96,18 @@ class RejectedFix(Speedup, frozen=True, kw_only=True):
     proof: Proof | None = None
 
 
+class TunedContest(Struct, frozen=True, kw_only=True):
+    """A candidate against the fixes kept so far."""
+
+    candidate: tuple[str, ...]  # as `--fix` takes them
+    ratio: float  # the speedup, with its 95% interval
+    low: float
+    high: float
+    steps: int
+    seconds: float
+    in_place: bool  # blocks of steps of one process; else trials, each in its own
+
+
 class MeasuredSides(Struct, frozen=True, kw_only=True):
     """What fresh trials measured."""
 
@@ -227,6 +239,7 @@ class Tune(Struct, frozen=True, kw_only=True):
     baseline: MeasuredBaseline
     ladder: tuple[TunedRung, ...] = ()
     rejected: tuple[RejectedFix, ...] = ()
+    contests: tuple[TunedContest, ...] = ()  # in the order they were held
     untried: tuple[str, ...] = ()
     final: Confirmed | None = None
     command: str | None = None

@@ -22,7 +22,7 @@ from stepscope.tune import document
 from stepscope.tune.proof.judge import training_changes
 from stepscope.tune.request import DOCUMENT_FILE, TuneRequest
 from stepscope.tune.search.confirm import Confirmation
-from stepscope.tune.search.ladder import Rung, SearchResult
+from stepscope.tune.search.ladder import HeldContest, Rung, SearchResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,7 @@ def tune_result(outcome: TuneOutcome) -> document.Tune:
             )
             for one in search.rejected
         ),
+        contests=tuple(map(_contest, search.contests)),
         untried=tuple(search.untried),
         final=_final(outcome),
         command=run_command(request.program, search.fixes) if search.fixes else None,
@@ -81,6 +82,19 @@ def tune_result(outcome: TuneOutcome) -> document.Tune:
     part.write_bytes(msgspec.json.format(msgspec.json.encode(whole), indent=1) + b"\n")
     part.replace(outcome.folder / DOCUMENT_FILE)
     return whole
+
+
+def _contest(held: HeldContest) -> document.TunedContest:
+    found = held.comparison
+    return document.TunedContest(
+        candidate=held.fixes,
+        ratio=found.ratio,
+        low=found.low,
+        high=found.high,
+        steps=held.steps,
+        seconds=held.seconds,
+        in_place=held.in_place,
+    )
 
 
 def _program(outcome: TuneOutcome) -> document.TunedProgram:

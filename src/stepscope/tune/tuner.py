@@ -125,6 +125,7 @@ class Tuner:
         predict = window_predictor(run, self._runner.folder_of(scout.number))
         self._stage = Stage.SEARCH
         ladder = Ladder(pool, predict, prover.rung, request.allow, self._search)
+        ladder.in_place = self._journal.in_place and not program.compiles
         found, left_out = find_candidates(
             program,
             allow=request.allow,
@@ -195,6 +196,7 @@ class Tuner:
                 buffered if any(fix_named(fix_name(one)).fills_buffers for one in fixes) else steps
             ),
         )
+        pool.most_steps = made
         pool.first_s = steps * fmean(speed.step_ms) / 1e3 if speed.step_ms else 0.0
         return pool
 
@@ -218,13 +220,15 @@ class Tuner:
 
     def _announced(self, request: TrialRequest, budget: Budget, listener: TrialListener) -> Trial:
         untried, known = self._search.untried, len(self._journal.trials)
+        candidates = request.contests.candidates if request.contests else ()
+        under_way = {fix for fixes in (request.fixes, *candidates) for fix in fixes}
         event = TrialEvent(
             request,
             None,
             budget.spent,
             budget.seconds,
             stage=self._stage,
-            waiting=tuple(one for one in untried if one not in request.fixes),
+            waiting=tuple(one for one in untried if one not in under_way),
             interrupted=self._search.stopped is StopReason.INTERRUPTED and not self._request.prove,
         )
         listener(event)

@@ -308,12 +308,14 @@ class InPlaceContest(Struct, frozen=True):
     seconds: float
     before_ms: float
     after_ms: float
+    decided: bool = True
+    """False: it took too long."""
     in_place: bool = True
     """Whether both sides ran in one process."""
 
 
 class AutoRun(Struct, frozen=True):
-    """What `--auto` tried and kept as the program ran."""
+    """What was tried and kept as the program ran."""
 
     allow: FixKind
     kept: list[str]
@@ -325,6 +327,8 @@ class AutoRun(Struct, frozen=True):
     stopped: AutoStop | None
     """None: the program ended first."""
     detail: str | None = None
+    for_tune: bool = False
+    """Whether `tune` asked for it, else `--auto`."""
 
 
 class RunSummary(Struct, frozen=True):

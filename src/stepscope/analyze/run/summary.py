@@ -276,6 +276,7 @@ def _auto(facts: Facts) -> AutoRun | None:
         contests=[InPlaceContest(**vars(one)) for one in contests],
         stopped=last.stopped,
         detail=last.detail,
+        for_tune=last.for_tune,
     )
 
 

@@ -29,7 +29,7 @@ from stepscope.measure.speed import (
 from stepscope.measure.trial.final_state import PRINTED_FILE, SAVED_FILE
 from stepscope.measure.trial.record import ProofRecord, Trial, TrialRequest
 from stepscope.measure.trial.status import classify_trial, wall_seconds
-from stepscope.record.facts import Facts, ProofFact
+from stepscope.record.facts import AutoFact, Facts, ProofFact
 from stepscope.record.privacy import masked_text
 from stepscope.record.row_log import RowKind
 from stepscope.record.trial import NoteKind, TrialNote
@@ -124,8 +124,11 @@ def read_trial(request: TrialRequest, number: int, folder: Path, outcome: Outcom
     run = summarize(records)
     steps, rows, facts = read_steps(folder, outcome.started_ns)
     measured = steady_speed(steps, read_loader_timing(rows, facts, len(steps)))
-    steady = len(measured.step_ms)
-    end = classify_trial(request, outcome, to_json(run), steady, last_output_line(folder))
+    held = facts.last(AutoFact) if request.contests else None
+    if held is not None:  # steps with and without candidates say nothing of either
+        measured = Speed((), measured.samples_per_step, 0)
+    steady, said = len(measured.step_ms), last_output_line(folder)
+    end = classify_trial(request, outcome, to_json(run), steady, said, held)
     return Trial(
         request=request,
         number=number,
@@ -140,10 +143,13 @@ def read_trial(request: TrialRequest, number: int, folder: Path, outcome: Outcom
         gpu_busy=run.gpu.busy_fraction if run.gpu else None,
         energy_j_per_step=run.gpu.energy_j_per_step if run.gpu else None,
         fixes=tuple(records.fixes),
-        losses=tuple(run.losses),
+        losses=() if held else tuple(run.losses),
         proof=_proof(rows, steps, facts, folder) if request.proof else ProofRecord(),
         what=steps.what,
         notes=_notes(run.gpu, measured),
+        contests=tuple(run.auto.contests) if held and run.auto else (),
+        trying=tuple(held.trying or ()) if held else (),
+        stopped=held.stopped if held else None,
     )
 
 

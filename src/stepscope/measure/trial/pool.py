@@ -11,10 +11,12 @@ from typing import Final
 from msgspec.structs import replace
 
 from stepscope.fixes.registry import fix_named
-from stepscope.measure.trial.record import RunTrial, Trial, TrialRequest, Trials
+from stepscope.measure.trial.record import ContestRequest, RunTrial, Trial, TrialRequest, Trials
 from stepscope.record.errors import UsageError
+from stepscope.record.fix import Switch
 from stepscope.record.trial import TrialReason
 from stepscope.stats.intervals import Processes, log_means, noise_margin, within_process_margin
+from stepscope.stats.paired import WARMING_STEPS, Blocks
 from stepscope.stats.verdict import (
     MIN_DIFFERENCE,
     Comparison,
@@ -112,6 +114,7 @@ class Budget:
     seconds: float
     spent: float = 0.0
     asked: int = 0  # trials so far, including those of proofs
+    steps: int = 0  # theirs
 
     def __call__(self, request: TrialRequest, keep_s: float = 0.0) -> Trial:
         """Run a trial, cut off where the budget ends but for `keep_s`. Raises BudgetSpent if it
@@ -121,6 +124,7 @@ class Budget:
             raise BudgetSpent
         trial = self.run(replace(request, limit_s=limit_s))
         self.asked += 1
+        self.steps += trial.steps
         self.spent += trial.seconds + trial.shared_s
         if trial.reason is TrialReason.OUT_OF_BUDGET:
             raise BudgetSpent
@@ -146,6 +150,10 @@ Fixes = tuple[str, ...]
 RECOMPILE_SHARE: Final = 0.25  # of compile time: later processes find most of it in a cache
 _LEAST_PACE: Final = 0.3  # one mode may be in the cache already while another is not
 _SPARED: Final = 0.15  # of the search budget, for one minor question
+_IN_PLACE: Final = 0.5  # of the search budget left, for the contests of one process
+_CLEAR: Final = 1.5  # times a contest that decides as soon as any can: what an unclear one may take
+_FEWEST_STEPS: Final = WARMING_STEPS + Blocks.of(1e3).least  # for one contest
+_ENOUGH_STEPS: Final = 1_000_000  # for all that time allows
 _EARLY: Final = 1.5  # how much wider the interval is that ends a trial early: it is looked at often
 CONFIRM_PAIRS: Final = 3
 FEWEST_CONFIRM_PAIRS: Final = 2
@@ -176,6 +184,8 @@ class TrialPool:
         """What the first trial should take at least; 0: unknown."""
         self.begun_s = 0.0
         """Seconds spent before the search: on the scout run and the baseline."""
+        self.most_steps: int | None = None
+        """After which the program ends by itself; None: unknown."""
         self._reserve_s = reserve_s
         self._extra_s = extra_s
         self._made: dict[frozenset[str], list[Trial]] = {}
@@ -201,6 +211,52 @@ class TrialPool:
         if trial.timed:
             self._made.setdefault(frozenset(fixes), []).append(trial)
         return trial
+
+    def contests(self, fixes: Fixes, candidates: Sequence[Fixes], allow: str) -> Trial:
+        """Compare candidates with these fixes inside one process. Raises BudgetSpent instead if it
+        cannot be afforded."""
+        start_s, each_s = self._start_s(fixes), self._contest_s(fixes)
+        self.budget.want(start_s + self.clear_s(fixes), self.reserve_s)
+        left_s = _IN_PLACE * (self.budget.left - self.reserve_s - start_s)
+        seconds = min(len(candidates) * each_s, max(left_s, self.clear_s(fixes)))
+        steps = self.most_steps or _ENOUGH_STEPS
+        asked = ContestRequest(tuple(candidates), allow, seconds, each_s)
+        request = replace(
+            self.request, fixes=fixes, steps=steps, proof=False, slow_ms=None, contests=asked
+        )
+        keep_s = self.confirming_s(self.best, FEWEST_CONFIRM_PAIRS) if self.best else 0.0
+        return self.budget(request, min(keep_s, self.reserve_s))
+
+    def holds_contests(self, fixes: Fixes) -> bool:
+        """Whether candidates may be compared with these fixes inside a process: speed alone tells,
+        the program is long enough, nothing of it is compiled or captured, and the budget allows
+        it."""
+        fixed = any(
+            fix.slow_start and fix.switch is not Switch.AT_STEP
+            for fix in (fix_named(one.partition("=")[0]) for one in fixes)
+        )
+        if fixed or self.objective != "throughput" or not self.trials(fixes):
+            return False
+        if self.most_steps is not None and self.most_steps < _FEWEST_STEPS:
+            return False
+        wanted = self._start_s(fixes) + self.clear_s(fixes) + self.reserve_s
+        return wanted <= self.budget.left
+
+    def clear_s(self, fixes: Fixes) -> float:
+        """Seconds of a contest on top of these that decides as soon as any can."""
+        step_ms = self.trials(fixes)[-1].mean_ms
+        return Blocks.of(step_ms).least * step_ms / 1e3
+
+    def _contest_s(self, fixes: Fixes) -> float:
+        """The most it may take that does not look like a gain: as long as a trial, which could also
+        show that."""
+        return max(_CLEAR * self.clear_s(fixes), self.cost_s(fixes))
+
+    def _start_s(self, fixes: Fixes) -> float:
+        """Seconds of a trial outside its steps, and of its first ones."""
+        last = self.trials(fixes)[-1]
+        outside = last.seconds - last.steps * last.mean_ms / 1e3
+        return max(0.0, outside) + WARMING_STEPS * last.mean_ms / 1e3
 
     def _hopeless_ms(self, base: Fixes, other: Fixes) -> float | None:
         """The mean step time from which on `other` cannot be faster than `base`, whatever differs

@@ -5,8 +5,22 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec import Struct, structs
 
+from stepscope.analyze.run.document import InPlaceContest
+from stepscope.record.facts import AutoStop
 from stepscope.record.fix import FixOutcome
 from stepscope.record.trial import TrialNote, TrialReason, TrialStatus
+
+
+class ContestRequest(Struct, frozen=True):
+    """What to compare inside the process of a trial, one after the other."""
+
+    candidates: tuple[tuple[str, ...], ...]
+    """Sets of fixes, each switched on and off between steps as one."""
+    allow: str
+    """The coarsest kind of fix that may stay on."""
+    seconds: float
+    """For all contests, and for each of them."""
+    each_s: float
 
 
 class TrialRequest(Struct, frozen=True, rename={"draws_per_batch": "held"}):
@@ -32,10 +46,15 @@ class TrialRequest(Struct, frozen=True, rename={"draws_per_batch": "held"}):
     """The budget left for it: it is cut off there. None: no limit."""
     slow_ms: float | None = None
     """The mean step time from which on it is ended early, as hopelessly slow. None: never."""
+    contests: ContestRequest | None = None
+    """Compare candidates with its own fixes as it runs; its speed is not compared then."""
 
     def key(self) -> bytes:
         """Equal for equal requests, whenever they would have been cut off."""
-        return msgspec.json.encode(structs.replace(self, limit_s=None, slow_ms=None))
+        held = self.contests
+        untimed = held and structs.replace(held, seconds=0.0, each_s=0.0)
+        kept = structs.replace(self, limit_s=None, slow_ms=None, contests=untimed)
+        return msgspec.json.encode(kept)
 
 
 ROUNDING_DTYPES = ("float32", "tfloat32", "float16", "bfloat16")
@@ -89,6 +108,12 @@ class Trial(Struct, frozen=True, rename={"request": "ask", "fix": "blame"}):
     proof: ProofRecord = ProofRecord()  # empty unless `proof` was requested
     what: str = "training"  # the kind of its steps: training, inference or batches
     notes: tuple[TrialNote, ...] = ()  # throttling, other processes on the GPU, an unstable series
+    contests: tuple[InPlaceContest, ...] = ()
+    """Those held in its process that have a result, in order; each on top of those kept before."""
+    trying: tuple[str, ...] = ()
+    """The candidate whose contest was under way at its end."""
+    stopped: AutoStop | None = None
+    """Why no more were held; None: it ended first, or none were asked for."""
 
     @property
     def ok(self) -> bool:
@@ -128,6 +153,8 @@ class Trial(Struct, frozen=True, rename={"request": "ask", "fix": "blame"}):
                 wanted = self.request.steps
                 made = f"{self.steps} of {wanted}" if self.steps < wanted else f"{self.steps}"
                 return f"{made} steps, {self.steady} of them steady: too few to compare"
+            case TrialReason.NOT_FINITE:
+                return "a loss is not finite"
             case TrialReason.NO_SAMPLE_COUNT:
                 return "the steps do not show how many samples they take"
             case None if self.ok:

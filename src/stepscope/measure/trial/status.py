@@ -8,6 +8,7 @@ from stepscope.fixes.registry import fix_named
 from stepscope.launch.child import Outcome
 from stepscope.measure.speed import FEWEST_STEADY
 from stepscope.measure.trial.record import Trial, TrialRequest
+from stepscope.record.facts import AutoFact, AutoStop
 from stepscope.record.fix import EPOCH_TOO_SMALL, OUT_OF_MEMORY, FixOutcome, FixState
 from stepscope.record.fix_words import reason_words
 from stepscope.record.problems import says_out_of_memory
@@ -27,9 +28,15 @@ class TrialEnd(NamedTuple):
 
 
 def classify_trial(
-    request: TrialRequest, outcome: Outcome, document: Document, steady: int, last_line: str
+    request: TrialRequest,
+    outcome: Outcome,
+    document: Document,
+    steady: int,
+    last_line: str,
+    held: AutoFact | None = None,
 ) -> TrialEnd:
-    """`document` is the run's summary, `steady` the number of its steady steps."""
+    """`document` is the run's summary, `steady` the number of its steady steps, `held` how its
+    contests ended."""
     if outcome.timed_out:
         spent = request.limit_s is not None and wall_seconds(outcome) >= request.limit_s
         hung = TrialReason.OUT_OF_BUDGET if spent else TrialReason.HUNG
@@ -55,10 +62,20 @@ def classify_trial(
         words = f"{error['type']}: {said}" if said else last_line or None
         code = outcome.exit_code
         return TrialEnd(TrialStatus.FAILED, TrialReason.PROGRAM_FAILED, words, code=code)
+    names = {one.partition("=")[0] for one in request.fixes}  # without candidates of contests
     for fix in fixes:
-        if fix.state is FixState.NOT_APPLICABLE:
+        if fix.state is FixState.NOT_APPLICABLE and fix.name in names:
             return _fix_ended(request, fix, TrialStatus.NOT_APPLICABLE)
+    if held is not None and held.stopped in _BY_CANDIDATE:
+        fix_name, reason = next(iter(held.trying or ()), None), _BY_CANDIDATE[held.stopped]
+        return TrialEnd(TrialStatus.BROKE, reason, held.detail, fix_name)
     return _steps_enough(request, document, steady)
+
+
+_BY_CANDIDATE = {
+    AutoStop.FIX_FAILED: TrialReason.FIX_BROKE,
+    AutoStop.NOT_FINITE: TrialReason.NOT_FINITE,
+}
 
 
 def _fix_ended(request: TrialRequest, fix: FixOutcome, status: TrialStatus) -> TrialEnd:
@@ -69,7 +86,9 @@ def _fix_ended(request: TrialRequest, fix: FixOutcome, status: TrialStatus) -> T
         reason = TrialReason.EPOCH_TOO_SMALL
     if broke and fix.reason == OUT_OF_MEMORY:
         status, reason = TrialStatus.OUT_OF_MEMORY, TrialReason.ALLOCATION_FAILED
-    asked = next((one for one in request.fixes if one.split("=")[0] == fix.name), fix.name)
+    candidates = request.contests.candidates if request.contests else ()
+    every = (one for fixes in (request.fixes, *candidates) for one in fixes)
+    asked = next((one for one in every if one.split("=")[0] == fix.name), fix.name)
     return TrialEnd(status, reason, reason_words(fix)[-1 if broke else 0], asked)
 
 
@@ -80,7 +99,7 @@ def _steps_enough(request: TrialRequest, document: Document, steady: int) -> Tri
     if not document["steps"]["count"]:
         detail = next(iter(document["problems"]), None)
         return TrialEnd(TrialStatus.FAILED, TrialReason.NO_STEPS, detail)
-    if steady < FEWEST_STEADY and not (request.window or request.proof):
+    if steady < FEWEST_STEADY and not (request.window or request.proof or request.contests):
         return TrialEnd(TrialStatus.FAILED, TrialReason.TOO_FEW_STEADY)
     return TrialEnd(TrialStatus.OK)
 
@@ -109,4 +128,7 @@ def _hanging_s(request: TrialRequest, baseline: Trial | None) -> float:
     times = _LARGER_TIMES if any(fix.step_grows for fix in fixes) else _TIMES
     longer = max(1.0, request.steps / max(1, baseline.steps))
     compiling = _COMPILE_S if any(fix.slow_start for fix in fixes) else 0.0
+    held = request.contests
+    if held is not None:  # they end by their own clock
+        longer, compiling = 1.0, compiling + held.seconds
     return _SLACK_S + times * longer * baseline.seconds + compiling

@@ -10,6 +10,7 @@ from stepscope.fixes.base import Fix, FixKind
 from stepscope.fixes.registry import all_fixes, fix_named
 from stepscope.measure.prediction import Fixes, Prediction, Predictor, no_prediction
 from stepscope.measure.trial.pool import RECOMPILE_SHARE
+from stepscope.record.fix import Switch
 from stepscope.record.proof import Proof
 from stepscope.record.trial import Rejection, RejectReason
 from stepscope.stats.verdict import Comparison
@@ -46,6 +47,11 @@ class Candidate:
     @property
     def label(self) -> str:
         return " + ".join(self.whole)
+
+    @property
+    def switchable(self) -> bool:
+        """Whether it can be switched on and off between two steps."""
+        return all(fix_named(fix_name(one)).switch is Switch.AT_STEP for one in self.whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +133,19 @@ def _cannot_help(fix: Fix, program: ObservedProgram) -> Rejection | None:
     return fix.applies(program) or (None if alone else program.objection(fix.name))
 
 
-def by_expected_gain(found: Iterable[Candidate], base_s: float) -> list[Candidate]:
-    """Predicted gains first, by gain per second of the trials that settle it; then unknown gains,
-    then none. `base_s` is the time of a trial without them."""
+def by_expected_gain(
+    found: Iterable[Candidate], base_s: float, clear_s: float | None = None
+) -> list[Candidate]:
+    """Predicted gains first, by gain per second of what settles it; then unknown gains, then none.
+    `base_s` is the time of a trial without them, `clear_s` that of a clear contest inside one
+    process, where those are held."""
 
     def place(one: Candidate) -> tuple[int, float, str]:
         expected = one.prior if one.predicted is None else one.predicted.speedup
         trials = next(count for least, count in _SETTLING if expected >= least)
         seconds = trials * base_s + (1 + RECOMPILE_SHARE * (trials - 1)) * one.extra_s
+        if clear_s is not None and one.switchable:
+            seconds = trials / 2 * clear_s + one.extra_s
         rate = (1 - 1 / max(expected, 0.01)) / seconds
         if one.predicted is None:
             return 1, -rate, one.fix

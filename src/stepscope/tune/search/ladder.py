@@ -3,7 +3,7 @@ compiling pays for itself."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from math import ceil
+from math import ceil, exp, hypot, log
 from statistics import median
 
 from stepscope.measure.contest import ContestResult
@@ -12,7 +12,7 @@ from stepscope.measure.trial.pool import Fixes, TrialPool
 from stepscope.measure.trial.record import Trial, Trials
 from stepscope.record.proof import Proof
 from stepscope.record.trial import Rejection, RejectReason, StopReason
-from stepscope.stats.verdict import Comparison
+from stepscope.stats.verdict import Comparison, verdict_for_interval
 from stepscope.tune.search.candidates import FIX_KINDS, Candidate, Rejected, fix_name
 
 
@@ -55,6 +55,19 @@ class Rung:
     """Extra one-time compile seconds over the set below; None if nothing is compiled."""
     pays_after_steps: int | None = None
     """Steps after which that pays off; None if nothing is compiled."""
+    in_place: bool = False
+    """Whether it was compared inside one process."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldContest:
+    """A candidate against what was kept."""
+
+    fixes: Fixes
+    comparison: Comparison
+    steps: int
+    seconds: float
+    in_place: bool
 
 
 @dataclass(slots=True)
@@ -64,6 +77,7 @@ class SearchResult:
     baseline: tuple[Trial, ...] = ()
     rungs: list[Rung] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
+    contests: list[HeldContest] = field(default_factory=list)
     stopped: StopReason | None = None  # None: everything was tried
     untried: list[str] = field(default_factory=list)  # candidates not tried for lack of time
     trials: int = 0  # how many were requested
@@ -73,6 +87,17 @@ class SearchResult:
     def fixes(self) -> Fixes:
         """The final set; empty if nothing helped."""
         return self.rungs[-1].fixes if self.rungs else ()
+
+
+def _product(first: Comparison | None, second: Comparison) -> Comparison:
+    """A gain on top of another. Their errors are independent."""
+    if first is None:
+        return second
+    both, ratio = (first, second), first.ratio * second.ratio
+    low = ratio * exp(-hypot(*(log(one.ratio / max(one.low, 1e-9)) for one in both)))
+    high = ratio * exp(hypot(*(log(one.high / one.ratio) for one in both)))
+    floor = max(first.floor, second.floor)
+    return Comparison(ratio, low, high, floor, verdict_for_interval(low, high, floor))
 
 
 Prove = Callable[[Fixes, str, Trials], Proof]
@@ -91,6 +116,12 @@ class Ladder:
     search: SearchResult = field(default_factory=SearchResult)
     beaten: dict[str, tuple[Candidate, float]] = field(default_factory=dict)
     """Candidates that were merely no better, and the ladder's speed at that time."""
+    in_place: bool = False
+    """Whether candidates are compared inside one process where they can be switched at a step."""
+    left_open: dict[Fixes, Fixes] = field(default_factory=dict)
+    """Those that this left undecided, and what was kept then: processes decide."""
+    ended_early: int = 0
+    """Processes that candidates broke meanwhile."""
 
     @property
     def fixes(self) -> Fixes:
@@ -109,11 +140,18 @@ class Ladder:
         return max(["exact", *kinds, *map(str, filter(None, said))], key=FIX_KINDS.index)
 
     def keep(
-        self, one: Candidate, fixes: Fixes, found: Comparison, proof: Proof | None = None
+        self,
+        one: Candidate,
+        fixes: Fixes,
+        found: Comparison,
+        proof: Proof | None = None,
+        in_place: bool = False,
     ) -> None:
         """Make a candidate's set the current one. Rungs that contained a replaced fix now contain
-        the replacement."""
+        the replacement. What was compared inside one process says more than the few trials there
+        are: then the gains of rungs multiply."""
         search, pool, below = self.search, self.pool, self.fixes
+        total = search.rungs[-1].cumulative if search.rungs else None
         gone = [rung for rung in search.rungs if rung.candidate.fix not in fixes]
         out = [
             replace(rung.candidate, fix=fix, along=())
@@ -127,9 +165,11 @@ class Ladder:
             one = replace(one, along=(*one.along, *left))
         for each in out:
             self.reject(Rejected(each.fix, Rejection(RejectReason.REPLACED, fix=one.fix), found))
+        cumulative = _product(total, found) if in_place else None
         if gone and gone[-1].fixes == below:
             below = self.fixes
-            found = pool.compare(below, fixes) or found
+            better = _product(gone[-1].comparison, found)
+            found = better if in_place else pool.compare(below, fixes) or found
         compile_s, pays = compile_payback(pool.trials(below), pool.trials(fixes))
         search.rungs.append(
             Rung(
@@ -137,8 +177,9 @@ class Ladder:
                 fixes=fixes,
                 trials=tuple(pool.trials(fixes)),
                 comparison=found,
-                cumulative=pool.compare((), fixes) or found,
+                cumulative=cumulative or pool.compare((), fixes) or found,
                 proof=proof,
+                in_place=in_place,
                 replaces=out[-1].fix if out else None,
                 compile_s=compile_s,
                 pays_after_steps=pays,

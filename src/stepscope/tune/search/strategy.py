@@ -26,6 +26,8 @@ def _prune(ladder: Ladder) -> None:
     smallest gain first. Then each part of fixes tried only as one. A fix that another needs
     stays."""
     for rung in sorted(ladder.search.rungs[:-2], key=lambda one: one.comparison.ratio):
+        if rung.in_place and ladder.speed / rung.cumulative.ratio < _LARGE:
+            continue  # processes tell less, and little has changed since
         # No trial is spent if a loss is predicted or, without a prediction, the gain was large.
         one = rung.candidate
         loss = None if one.predicted is None else _predicted_loss(ladder, one.whole)

@@ -222,12 +222,13 @@ def auto_blocks(document: Document) -> list[Block]:
     if auto is None:
         return []
     why = next((one.words for one in AutoStop if one == auto["stopped"]), "")
+    who = "in this trial tune" if auto.get("for_tune") else "--auto"
     if auto["kept"]:
         before, after = (format_number(auto[key]) for key in ("before_ms", "after_ms"))
         times = f"{auto['before_ms'] / auto['after_ms']:.2f}× faster, {before} → {after} ms"
-        lead = Paragraph(f"--auto kept {' + '.join(auto['kept'])}: {times}", tone=Tone.GOOD)
+        lead = Paragraph(f"{who} kept {' + '.join(auto['kept'])}: {times}", tone=Tone.GOOD)
     else:
-        lead = Paragraph(f"--auto kept nothing: {why or 'the program ended first'}")
+        lead = Paragraph(f"{who} kept nothing: {why or 'the program ended first'}")
     table = Table.known(
         "contests",
         "Fixes tried as it ran",

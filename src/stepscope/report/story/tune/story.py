@@ -78,6 +78,8 @@ def _ladder_section(tune: Tune) -> Section:
         fresh = f"{ours} + {theirs} fresh trials" if ours and theirs else "fresh trials"
         source = f"As measured while searching; the speedup above is from {fresh}."
         blocks.append(Paragraph(source, tone=Tone.QUIET))
+    if tried := words.in_place_sentence(tune):
+        blocks.append(Paragraph(tried, tone=Tone.QUIET))
     return Section("ladder", "Ladder", tuple(blocks), Weight.LEAD)
 
 
@@ -156,6 +158,22 @@ def _measured_rejections(tune: Tune) -> Section:
     return Section("rejected-measured", "Measured and not kept", tuple(blocks), Weight.DETAIL)
 
 
+def _contests(tune: Tune) -> Section:
+    blocks = Table.known(
+        "contests",
+        "",
+        tune.contests,
+        (Column("fix"), lambda one: " + ".join(one.candidate)),
+        (Column("compared"), lambda one: "in place" if one.in_place else "by trials"),
+        (Column.numeric("speedup", "×"), lambda one: one.ratio),
+        (Column.numeric("low", "×"), lambda one: one.low),
+        (Column.numeric("high", "×"), lambda one: one.high),
+        (Column.numeric("steps", digits=6), lambda one: one.steps),
+        (Column.numeric("time", "s"), lambda one: one.seconds),
+    )
+    return Section("contests", "Compared with what was kept", tuple(blocks), Weight.DETAIL)
+
+
 def story_of_tune(subject: LoadedResult) -> Story:
     """The full story of a tune."""
     return tune_story(subject.decoded(Tune), subject.folder)
@@ -173,6 +191,7 @@ def tune_story(tune: Tune, folder: Path | None = None) -> Story:
         _charts_section(tune),
         proof_section(tune, folder),
         _measured_rejections(tune),
+        _contests(tune),
         _apply(tune),
         _environment(tune),
     )

@@ -219,7 +219,8 @@ def rejection_text(one: RejectedFix, objective: str = "throughput") -> str:
         case RejectReason.OBSERVED_KIND:
             return f"needs --allow {because.kind}: {detail}"
         case RejectReason.UNSETTLED:
-            return f"{ratio} after {plural(because.trials or 0, 'trial')}, then the budget ended"
+            seen = plural(because.trials, "trial") if because.trials else ""
+            return f"{ratio} {f'after {seen}' if seen else 'in place'}, then the budget ended"
         case RejectReason.DIFFERS:
             return proof_sentence(one.proof).rstrip(".")
         case RejectReason.REPLACED:
@@ -228,6 +229,14 @@ def rejection_text(one: RejectedFix, objective: str = "throughput") -> str:
             return f"dropped: {ratio} without it"
         case reason:
             return because.text or _NOT_TRIED.get(reason, reason.replace("_", " "))
+
+
+def in_place_sentence(tune: Tune) -> str | None:
+    """What was tried inside one process; None: nothing."""
+    names = [" + ".join(one.candidate) for one in tune.contests if one.in_place]
+    if not names:
+        return None
+    return f"Tried in place, between steps of one process: {', '.join(dict.fromkeys(names))}."
 
 
 def is_tried(one: RejectedFix) -> bool:
