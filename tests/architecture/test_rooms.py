@@ -9,7 +9,7 @@ from pathlib import Path
 
 from modules import ROOT, cycles, imports, modules, statements, untyped
 
-MOST_FILES = 420
+MOST_FILES = 426
 MOST_IN_A_FOLDER = 20
 ALLOWED = Path(__file__).with_name("untyped.txt")
 UPDATE = "STEPSCOPE_UPDATE_UNTYPED"
