@@ -38,6 +38,8 @@ from stepscope.stats.series import Bools, Floats, warmup_length
 _LEAST_LATE = 0.05  # of the step
 _BLOCKS = 10  # stretches of the run that are compared
 _FEWEST_STEPS = 12
+_FEWEST_UNSAMPLED = 30
+"""With fewer steps, those count in which the host's code was sampled, which slows them a little."""
 _MOST_BLOCKS_LATE = 0.8
 _CLEAR = 3.0  # standard errors of its lateness
 _SUDDEN = 0.5  # of its lateness, at most, may have been there before it began
@@ -192,15 +194,17 @@ def _measured(ranks: Sequence[_Rank], first: int) -> Bools:
     """The steps that all ranks took and that are compared."""
     counts = [len(rank.steps) for rank in ranks if len(rank.steps)]
     count = min(counts, default=0)
-    disturbed = np.zeros(count, bool)
+    disturbed, sampled = np.zeros(count, bool), np.zeros(count, bool)
     for rank in ranks:
         if len(rank.steps):
             disturbed |= rank.disturbed[:count]
-    use = (np.arange(count) >= min(first, count)) & ~disturbed
-    if count and not use.any():
-        use = np.ones(count, bool)
-        use[0] = count == 1
-    return use
+            sampled |= rank.steps.in_window[:count]
+    steady = (np.arange(count) >= min(first, count)) & ~disturbed
+    if int((steady & ~sampled).sum()) >= _FEWEST_UNSAMPLED:
+        return steady & ~sampled
+    if count and not steady.any():
+        steady[int(count > 1) :] = True
+    return steady
 
 
 def _times(rank: _Rank, use: Bools, under_way: bool) -> RankTimes:

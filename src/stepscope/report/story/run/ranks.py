@@ -21,11 +21,11 @@ Document = dict[str, Any]
 _MOST_ROWS = 8  # on a screen
 _MOST_NAMED = 6  # ranks in one sentence
 _CAUSES = {
-    StragglerCause.DATA: "waits longer for data",
+    StragglerCause.DATA: "it waits longer for data",
     StragglerCause.FORWARD: "forward takes longer",
     StragglerCause.BACKWARD: "backward takes longer",
-    StragglerCause.OPTIMIZER: "optimizer takes longer",
-    StragglerCause.CHECKPOINT: "writes checkpoints",
+    StragglerCause.OPTIMIZER: "the optimizer takes longer",
+    StragglerCause.CHECKPOINT: "it writes checkpoints",
     StragglerCause.HOST: "other code takes longer",
 }
 
@@ -140,7 +140,7 @@ def ranks_section(document: Document) -> Section | None:
         since = f" since step {late['since_step']:,}" if late["since_step"] > 1 else ""
         text = (
             f"Rank {late['rank']} is late{since} by {format_number(late['late_ms'])} ms per step: "
-            f"it {_CAUSES[late['cause']]}" + (f" ({place})." if place else ".")
+            f"{_CAUSES[late['cause']]}" + (f" ({place})." if place else ".")
         )
         blocks.insert(0, Paragraph(text, strong=True, tone=Tone.WARN))
     blocks += _exchanged(document.get("collectives") or ())
