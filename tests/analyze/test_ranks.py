@@ -156,3 +156,8 @@ def test_ranks_share_the_cores_of_their_machine(tmp_path):
     assert config.usable_cores == 2.0
     assert config.distributed is not None
     assert config.distributed.local_ranks == 4
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_ranks_with_the_same_losses_read_the_same_data(tmp_path, same):
+    assert study(ranked_run(tmp_path / "run", same_data=same)).same_data is same

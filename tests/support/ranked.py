@@ -52,6 +52,7 @@ def ranked_run(
     seed: int = 0,
     cores: int = 8,
     clocked: bool = True,
+    same_data: bool = False,
 ) -> Path:
     """A whole run. `clocked`: whether phases are known of each step, not of every fourth."""
     chance = random.Random(seed)
@@ -76,7 +77,7 @@ def ranked_run(
             logs[rank].meet(begun[rank], arrived[rank], left)
             known = clocked or step % 4 == 0 or step < 8
             shown = {**one, "backward": (left - begun[rank]) / MS}
-            logs[rank].step(end, shown, known)
+            logs[rank].step(end, shown, known, 1 / (1 + step) + (0.0 if same_data else rank))
             saved = extra(rank, step).get("checkpoint", 0.0)
             now[rank] = end + MS * saved
             if saved:
@@ -135,9 +136,9 @@ class _Rank:
         numbers = (begun, arrived, left, MeetingKind.GRADIENTS, 0, 0, 0, -1, 0)
         self._write(self._meetings, 1, numbers)
 
-    def step(self, end: float, parts: dict[str, float], known: bool) -> None:
+    def step(self, end: float, parts: dict[str, float], known: bool, loss: float) -> None:
         values = {f"{name}_ns": ms * MS for name, ms in parts.items()}
-        counted = {"samples": 32.0, "batches": 1.0, "forwards": 1.0, "backwards": 1.0, "loss": 0.5}
+        counted = {"samples": 32.0, "batches": 1.0, "forwards": 1.0, "backwards": 1.0, "loss": loss}
         if not known:
             hidden = ("forward", "backward", "optimizer", "other", "h2d", "wait")
             values |= dict.fromkeys((f"{name}_ns" for name in hidden), math.nan)

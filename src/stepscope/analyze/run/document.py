@@ -455,6 +455,8 @@ class RunSummary(Struct, frozen=True):
     ranks: list[RankTimes] = []  # empty for a program of one process
     straggler: Straggler | None = None
     collectives: list[Collectives] = []
+    same_data: bool | None = None
+    """Whether all ranks of a DDP model read the same batches. None: not known."""
 
 
 def to_json(document: Struct) -> Any:

@@ -36,6 +36,7 @@ from stepscope.record.row_log import MeetingKind
 from stepscope.stats.series import Bools, Floats, warmup_length
 
 _LEAST_LATE = 0.05  # of the step
+_COMPARED_LOSSES, _FEWEST_LOSSES = 32, 6  # steps; different values among them
 _BLOCKS = 10  # stretches of the run that are compared
 _FEWEST_STEPS = 12
 _FEWEST_UNSAMPLED = 30
@@ -53,6 +54,7 @@ class RankGroup(Struct, frozen=True):
     ranks: list[RankTimes] = []
     straggler: Straggler | None = None
     collectives: list[Collectives] = []
+    same_data: bool | None = None
 
 
 @dataclass
@@ -124,7 +126,22 @@ def study_ranks(records: RunRecords) -> RankGroup:
         ranks=sorted([*rows, *missing], key=lambda row: row.rank),
         straggler=_straggler(met, use) if len(met) > 1 else None,
         collectives=list(_collectives(met, use)) if len(met) > 1 else [],
+        same_data=_same_data(met),
     )
+
+
+def _same_data(ranks: Sequence[_Rank]) -> bool | None:
+    """DDP keeps the parameters of all ranks equal: where their losses are, too, step after step to
+    the last bit, their batches are. None: another parallelism, or too few losses."""
+    configs = [rank.records.facts.last(ConfigFact) for rank in ranks]
+    if not all(any(one.ddp for one in (config.models if config else ())) for config in configs):
+        return None
+    count = min((len(rank.steps) for rank in ranks), default=0)
+    losses = np.array([rank.steps.loss[: min(count, _COMPARED_LOSSES)] for rank in ranks])
+    known = losses[:, np.isfinite(losses).all(axis=0)] if losses.size else losses
+    if len(ranks) < 2 or len({*known[0].tolist()}) < _FEWEST_LOSSES:
+        return None
+    return bool((known == known[0]).all())
 
 
 def observed_pids(records: RunRecords) -> set[str]:

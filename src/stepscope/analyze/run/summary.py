@@ -142,6 +142,7 @@ def _summarize(records: RunRecords) -> RunSummary:
         ranks=group.ranks,
         straggler=group.straggler,
         collectives=group.collectives,
+        same_data=group.same_data,
     )
 
 

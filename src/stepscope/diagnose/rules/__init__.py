@@ -66,6 +66,7 @@ RULES: tuple[Rule, ...] = (
     memory.memory_near_limit,
     memory.optimizer_state_dominates,
     ranks.straggler,
+    ranks.same_data,
     run.checkpoint_saving,
     run.compile_share,
     run.evaluation_share,

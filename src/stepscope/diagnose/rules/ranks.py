@@ -1,10 +1,10 @@
-"""Rank rules: a rank that the others wait for."""
+"""Rank rules: a rank that the others wait for, and ranks that all read the same data."""
 
 from collections.abc import Iterable
 
 from stepscope.analyze.run.document import StragglerCause
 from stepscope.diagnose.case import Case, in_ms, rule
-from stepscope.record.finding import ChangeKind, Confidence, Effort, Evidence, Finding
+from stepscope.record.finding import ChangeKind, Confidence, Effort, Evidence, Finding, Place
 
 _COMPARE = (
     "Compare the ranks: work, hooks or precision that only this one has, larger samples, a slower"
@@ -62,4 +62,25 @@ def straggler(case: Case) -> Iterable[Finding]:
         effort=Effort.FEW_LINES,
         kind=ChangeKind.EXACT,
         confidence=Confidence.MEDIUM,
+    )
+
+
+@rule("ranks.same_data", "All ranks train on the same batches.")
+def same_data(case: Case) -> Iterable[Finding]:
+    """The losses of a DDP model are equal on all ranks, to the last bit, in the first 32 steps."""
+    if case.show is None or not case.show.same_data:
+        return
+    count = len(case.show.ranks)
+    yield Finding(
+        id=same_data.id,
+        title="All ranks read the same data",
+        why=f"The losses of all {count} ranks are equal to the last bit, step after step: "
+        f"{count - 1} of {count} do work that is thrown away.",
+        advice="Pass sampler=DistributedSampler(dataset) to the DataLoader, and call its "
+        "set_epoch() in each epoch; without a DataLoader, choose the data by rank.",
+        share=1 - 1 / count,
+        evidence=(Evidence("ranks", count),),
+        where=tuple(Place(one.file, one.line) for one in case.loaders[:1] if one.file),
+        effort=Effort.ONE_LINE,
+        kind=ChangeKind.SEMANTIC,
     )

@@ -121,8 +121,8 @@ def rank_blocks(document: Document, short: bool = False) -> list[Block]:
         (Column.numeric("step", "ms"), of("step_ms")),
         (Column.numeric("work"), of("work_ms")),
         (Column.numeric("data"), lambda one: one["phases_ms"].get("data_wait")),
-        (Column.numeric("communication"), of("exposed_communication_ms")),
-        (Column.numeric("waits for others"), of("waiting_for_others_ms")),
+        (Column.numeric("comm", priority=1), of("exposed_communication_ms")),
+        (Column.numeric("waits"), of("waiting_for_others_ms")),
         (Column(""), remark),
         tones=tuple(Tone.WARN if one["rank"] == late.get("rank") else Tone.PLAIN for one in rows),
     )
@@ -147,8 +147,8 @@ def ranks_section(document: Document) -> Section | None:
     if not any(one["waiting_for_others_ms"] is not None for one in document["ranks"]):
         blocks.append(Missing("No collectives seen: who waited for whom is unknown."))
     note = (
-        "Waiting and communication are what the host saw. Where collectives run on the GPU, the "
-        "host does not wait in them."
+        "waits: until the last rank had come; comm: from then until the data was exchanged. Both "
+        "as the host saw them: where collectives run on the GPU, the host does not wait in them."
     )
     blocks.append(Paragraph(note, tone=Tone.QUIET))
     return Section("ranks", "Ranks", tuple(blocks), Weight.LEAD)

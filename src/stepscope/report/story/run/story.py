@@ -349,7 +349,8 @@ def _next_commands(document: Document) -> tuple[Command, ...]:
         commands.append(Command(f"stepscope run {options} PROGRAM", "apply them"))
     elif fixes:
         program = runnable(command_line(run))
-        commands.append(Command(f"stepscope tune {program}", "measure and prove these"))
+        if not document.get("ranks"):  # tune runs programs of one process
+            commands.append(Command(f"stepscope tune {program}", "measure and prove these"))
         commands.append(Command(rerun_command(document, options), _covered(document)))
     elif run.get("window") and not document["windows"] and not run["under_way"]:
         how = rerun_command(document, WINDOW_AT_START)
