@@ -61,7 +61,7 @@ def straggler(case: Case) -> Iterable[Finding]:
         predicted=case.reach(case.step_ms - late.late_ms, reason, 0.3),
         effort=Effort.FEW_LINES,
         kind=ChangeKind.EXACT,
-        confidence=Confidence.MEDIUM,
+        confidence=Confidence.LOW if case.crowded else Confidence.MEDIUM,
     )
 
 

@@ -85,6 +85,7 @@ class RankProcess:
 
     def follow(self, pass_on: PassOn) -> None:
         """Called before the program's first line."""
+        os.register_at_fork(after_in_child=self._forked)  # before the observer's own
         watch, environ = self._watch, dict(os.environ)
         rank = launched_rank(environ) if self._role is RankRole.LAUNCHED else None
         if rank is not None:
@@ -96,7 +97,6 @@ class RankProcess:
             watch.when_imported("subprocess", lambda found: self._watch_popen(found, pass_on))
             watch.when_imported("multiprocessing.util", self._watch_spawning)
         watch.when_imported("torch.distributed.distributed_c10d", self._watch_joining)
-        os.register_at_fork(after_in_child=self._forked)
 
     def folder(self) -> str | None:
         """Where what this process tells belongs; None while it is no rank."""

@@ -54,7 +54,7 @@ def rank_notes(document: Document) -> list[Paragraph]:
             found.append(f"{_named(by[state])} {words}.")
     killed = by.get(RankState.KILLED, ())
     standing: dict[str, list[Document]] = {}
-    for one in killed:
+    for one in sorted(killed, key=lambda one: one["stood_in"] is not None):  # who waited, last
         standing.setdefault(_stood(one, document), []).append(one)
     found += [f"{_named(them)} ended without a word {where}." for where, them in standing.items()]
     again = [one for one in ranks if one["restarts"]]
