@@ -105,7 +105,10 @@ class RankProcess:
         return None
 
     def _begin(self, environ: dict[str, str]) -> None:
-        """torch was imported, perhaps in a fork of the program's first process."""
+        """torch was imported: in the program's first process, or in the first fork of it that does
+        so, as of a program that detaches itself."""
+        if self._role is RankRole.SPAWNED and not Path(self._run.folder, "rows.npy").exists():
+            self._role = RankRole.PROGRAM
         if self._role is RankRole.PROGRAM:
             self._observe(self._run, environ)
 
