@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.launches
 LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"}
-STEPS = 24
+STEPS = 40
 
 
 def lines(ended: "Ended") -> list[str]:

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-STEPS, BATCH = 24, 4
+STEPS, BATCH = 40, 4
 slow_s = float(sys.argv[1]) if len(sys.argv) > 1 else 0.0
 
 

@@ -37,12 +37,13 @@ from stepscope.stats.series import Bools, Floats, warmup_length
 
 _LEAST_LATE = 0.05  # of the step
 _COMPARED_LOSSES, _FEWEST_LOSSES = 32, 6  # steps; different values among them
-_BLOCKS = 10  # stretches of the run that are compared
-_FEWEST_STEPS = 12
+_STRETCHES = 10, 5  # of the run, that are compared
+_FEWEST_STEPS = 20
 _FEWEST_UNSAMPLED = 30
 """With fewer steps, those count in which the host's code was sampled, which slows them a little."""
-_MOST_BLOCKS_LATE = 0.8
-_CLEAR = 3.0  # standard errors of its lateness
+_MOST_LATE = 0.8  # of the stretches
+_CLEAR = 3.5  # standard errors of its lateness,
+_CLEAR_SINCE = 6.0  # and of one that begins at a step that was chosen to make it large
 _SUDDEN = 0.5  # of its lateness, at most, may have been there before it began
 _MOST_RANKS = 1 << 16
 _MS = 1e6
@@ -303,44 +304,56 @@ def _straggler(ranks: Sequence[_Rank], use: Bools) -> Straggler | None:
         for cause in StragglerCause
     }
     cause = max(extra, key=lambda one: extra[one])
-    excess = own[late, since:] - np.delete(own, late, axis=0)[:, since:].max(axis=0)
+    gain = np.maximum(_lead(own[:, since:], late), 0.0)  # others that are later are not sooner
     return Straggler(
         rank=ranks[late].records.number,
         cause=cause,
         place=_place(ranks[late], cause),
         since_step=int(steps[0]) + 1 if since else 1,
-        late_ms=float(excess.mean()) / _MS,
+        late_ms=float(gain.mean()) / _MS,
         extra_ms=extra[cause] / _MS,
     )
 
 
 def _latest(own: Floats) -> tuple[int, int | None]:
     """From which of these steps on which rank is late; None: none is. A row of `own` per rank."""
-    tried = {0, *(_change(one - np.delete(own, n, 0).max(0)) for n, one in enumerate(own))}
     best: tuple[float, int, int] | None = None
-    for since in sorted(tried):
+    changes = (_change(one - np.delete(own, n, 0).max(0)) for n, one in enumerate(own))
+    for since in sorted({0, *changes}):
         part = own[:, since:]
         if part.shape[1] < _FEWEST_STEPS:
             continue
-        late = int(part.mean(axis=1).argmax())
-        excess = part[late] - np.delete(part, late, axis=0).max(axis=0)
-        blocks = np.array([one.mean() for one in np.array_split(excess, _BLOCKS)])
-        error = float(blocks.std(ddof=1)) / _BLOCKS**0.5
-        mean, typical = float(excess.mean()), float(np.median(part[late]))
-        if (
-            mean < _LEAST_LATE * typical
-            or mean < _CLEAR * error
-            or (blocks > 0).mean() < _MOST_BLOCKS_LATE
-        ):
+        late, mean, clear = _clearly_late(part)
+        if clear < (_CLEAR_SINCE if since else _CLEAR):
             continue
-        clear = mean / max(error, 1.0)
-        if since:
-            before = own[late, :since] - np.delete(own, late, axis=0)[:, :since].max(axis=0)
-            if float(before.mean()) > _SUDDEN * mean:
-                continue
-        if best is None or (since and clear > best[0]):
+        if since and _lead(own[:, :since], late).mean() > _SUDDEN * mean:
+            continue
+        if best is None or clear > best[0]:
             best = (clear, since, late)
     return (0, None) if best is None else best[1:]
+
+
+def _lead(own: Floats, late: int) -> Floats:
+    """By how much a rank exceeds the next slowest, in each column."""
+    found: Floats = own[late] - np.delete(own, late, axis=0).max(axis=0)
+    return found
+
+
+def _clearly_late(own: Floats) -> tuple[int, float, float]:
+    """The slowest rank, by how much, and how many standard errors that is, by stretches of two
+    lengths since what disturbs one step often lasts; 0: not in most of them, or too little."""
+    late = int(own.mean(axis=1).argmax())
+    mean = float(_lead(own.mean(axis=1, keepdims=True), late)[0])
+    if mean < _LEAST_LATE * float(np.median(own[late])):
+        return late, mean, 0.0
+    clear = []
+    for count in _STRETCHES:
+        parts = np.array([one.mean(axis=1) for one in np.array_split(own, count, axis=1)]).T
+        leads = _lead(parts, late)
+        if (leads > 0).mean() < _MOST_LATE:
+            return late, mean, 0.0
+        clear.append(mean / max(float(leads.std(ddof=1)) / count**0.5, 1.0))
+    return late, mean, min(clear)
 
 
 def _change(values: Floats) -> int:
