@@ -22,7 +22,7 @@ def section(story, name):
 
 def test_the_screen_of_a_run_with_a_late_rank(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    check_screen("ranks", run_screen(load(ranked_run(tmp_path / "run", steps=120, extra=late))))
+    check_screen("run-ranks", run_screen(load(ranked_run(tmp_path / "run", steps=120, extra=late))))
 
 
 def test_the_report_tells_more_of_the_ranks(tmp_path):
@@ -41,7 +41,7 @@ def test_lost_ranks_are_said_first(tmp_path, monkeypatch):
         without_end(folder, rank)
         never_left(folder, rank)
     shutil.rmtree(folder / RANKS_FOLDER / "4")
-    check_screen("ranks-lost", run_screen(load(folder)))
+    check_screen("run-ranks-lost", run_screen(load(folder)))
 
 
 def test_of_many_ranks_the_screen_shows_those_the_others_wait_for(tmp_path):
