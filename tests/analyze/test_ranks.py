@@ -1,6 +1,7 @@
 """Ranks side by side: who waits, who is late, since when and why; and what is lost of which."""
 
 import shutil
+import struct
 
 import pytest
 from ranked import COMMUNICATION, LINES, USUAL, never_left, ranked_run, without_end
@@ -10,7 +11,7 @@ from stepscope.analyze.run.ranks import study_ranks
 from stepscope.analyze.run.records import RunRecords
 from stepscope.analyze.run.summary import summarize
 from stepscope.record.facts import ProgramError, SiteKind
-from stepscope.record.row_log import MEETINGS_FILE, RANKS_FOLDER
+from stepscope.record.row_log import MEETING_COLUMNS, MEETINGS_FILE, RANKS_FOLDER
 
 
 def study(folder):
@@ -138,6 +139,16 @@ def test_a_damaged_rank_does_not_hide_the_others(tmp_path, name):
     found = summarize(RunRecords(folder))
     assert [row.state for row in found.ranks] == [RankState.UNREADABLE, *[RankState.ENDED] * 3]
     assert found.steps.count == 80
+
+
+def test_meetings_of_unknown_kinds_are_left_out(tmp_path):
+    folder = ranked_run(tmp_path / "run", ranks=2)
+    path = folder / RANKS_FOLDER / "1" / MEETINGS_FILE
+    content = bytearray(path.read_bytes())
+    at = len(content) - 8 * (len(MEETING_COLUMNS) - MEETING_COLUMNS.index("kind"))
+    content[at : at + 8] = struct.pack("<d", 99.0)
+    path.write_bytes(content)
+    assert [row.state for row in study(folder).ranks] == [RankState.ENDED] * 2
 
 
 def test_a_restarted_rank_shows_its_last_attempt(tmp_path):

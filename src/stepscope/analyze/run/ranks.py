@@ -160,7 +160,8 @@ def _read(one: RankRecords) -> _Rank | None:
     with suppress(BrokenRun):
         meetings = one.meetings
         if meetings.size:
-            meetings = meetings[meetings["begun_ns"] > 0]
+            known = np.isin(meetings["kind"], [*MeetingKind])
+            meetings = meetings[known & (meetings["begun_ns"] > 0)]
             closed = meetings["left_ns"] > 0
             arrived = np.where(meetings["arrived_ns"] > 0, meetings["arrived_ns"], np.inf)
             meetings["arrived_ns"] = np.where(
