@@ -37,10 +37,12 @@ _COLLECTIVES = {
     "reduce": MeetingKind.REDUCE,
     "all_gather": MeetingKind.ALL_GATHER,
     "all_gather_into_tensor": MeetingKind.ALL_GATHER,
+    "all_gather_single": MeetingKind.ALL_GATHER,  # as torch 2.13 and later name it
     "gather": MeetingKind.GATHER,
     "scatter": MeetingKind.SCATTER,
     "reduce_scatter": MeetingKind.REDUCE_SCATTER,
     "reduce_scatter_tensor": MeetingKind.REDUCE_SCATTER,
+    "reduce_scatter_single": MeetingKind.REDUCE_SCATTER,
     "all_to_all": MeetingKind.ALL_TO_ALL,
     "all_to_all_single": MeetingKind.ALL_TO_ALL,
     "barrier": MeetingKind.BARRIER,
