@@ -18,6 +18,7 @@ TITLES = {
     "launch": "Launch",
     "compute": "Compute",
     "memory": "Memory",
+    "ranks": "Ranks",
     "run": "Run",
     "machine": "Machine",
     "healthy": "Healthy",

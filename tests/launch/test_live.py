@@ -248,3 +248,16 @@ def test_the_line_fits_a_terminal(line, child):
     line.gpu_percent = 100.0
     line.tick()
     assert 0 < len(drawn(line)) <= 80
+
+
+def test_of_several_ranks_it_follows_the_first(tmp_path, child, clock):
+    child.write(0)
+    shown = Shown()
+    line = LiveLine(tmp_path, shown)
+    line.tick()
+    folder = tmp_path / "ranks" / "0"
+    folder.mkdir(parents=True)
+    Child(folder / "rows.npy").write(30, inputs=8)
+    line.tick()
+    line.close()
+    assert "step 30" in shown[-1]

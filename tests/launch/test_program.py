@@ -13,7 +13,9 @@ from stepscope.launch.program import (
     Program,
     check_program,
     child_environment,
+    find_command,
     find_device_switch,
+    ranks_program,
 )
 from stepscope.record.errors import UsageError
 
@@ -228,3 +230,47 @@ def test_where_nothing_chooses_the_device_nothing_is_named(tmp_path, source):
     (tmp_path / "train.py").write_text(source)
     assert find_device_switch("train.py", [], tmp_path) is None
     assert find_device_switch("gone.py", [], tmp_path) is None
+
+
+@pytest.fixture
+def commands(tmp_path, monkeypatch):
+    """A folder on the PATH with a console script, a launcher in C and something else in C."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, content in (
+        ("launchall", "#!/usr/bin/python\nprint()\n"),
+        ("mpirun", "\x7fELF"),
+        ("tool", "\x7fELF"),
+    ):
+        (folder / name).write_text(content)
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def test_a_console_script_runs_under_this_python(commands):
+    found = find_command(Program("launchall", ("train.py",), module=False))
+    check_program(found, commands.parent)
+    assert found.command == [sys.executable, str(commands / "launchall"), "train.py"]
+    assert found.name == "launchall"
+
+
+def test_a_launcher_that_is_no_python_runs_itself(commands):
+    found = find_command(Program("mpirun", ("-n", "2", "python", "train.py"), module=False))
+    check_program(found, commands.parent)
+    assert found.foreign
+    assert found.command == [str(commands / "mpirun"), "-n", "2", "python", "train.py"]
+
+
+def test_files_come_before_commands_and_other_commands_are_none(commands):
+    (commands.parent / "launchall").write_text("print()")
+    for name in ("launchall", "tool", "none"):
+        program = Program(name, (), module=False)
+        assert find_command(program) == program
+
+
+def test_ranks_are_started_by_torchs_launcher_on_this_machine():
+    found = ranks_program(Program("train", ("--lr", "1"), module=True), 4)
+    assert found.name == "-m torch.distributed.run"
+    assert found.arguments[-6:] == ("--nproc-per-node", "4", "-m", "train", "--lr", "1")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Bench, Observed, Once
+    from conftest import Observed, Once
 
 
 @pytest.fixture(scope="module")
@@ -38,31 +38,3 @@ def test_one_line_says_what_was_not_observed(observed: "Observed") -> None:
 def test_children_say_nothing_of_stepscope(observed: "Observed") -> None:
     assert observed.ended.own_lines == []
     assert "Traceback" not in observed.ended.stderr
-
-
-@pytest.fixture(scope="module")
-def ranks(once: "Once") -> "Observed":
-    """Two ranks under torch's own launcher, over the loopback interface."""
-
-    def make(bench: "Bench") -> "Observed":
-        launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-        env = {"GLOO_SOCKET_IFNAME": "lo"}
-        return bench.run(*launcher, str(bench.programs / "ranks.py"), env=env)
-
-    return once("ranks", make)
-
-
-@pytest.mark.slow
-def test_torchs_launcher_runs_as_it_is(ranks: "Observed") -> None:
-    assert ranks.ended.exit_code == 0, ranks.ended.stderr
-    assert ranks.ended.stdout.splitlines() == ["sum of ranks 1.0"] * 2
-
-
-@pytest.mark.slow
-def test_ranks_are_said_not_to_be_observed(ranks: "Observed") -> None:
-    problems = ranks.document["problems"]
-    assert len(problems) <= 2
-    (line,) = [problem for problem in problems if "not observed" in problem]
-    assert "2 child processes" in line
-    assert "ranks.py" in line
-    assert ranks.shown.exit_code == 0

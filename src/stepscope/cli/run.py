@@ -1,5 +1,6 @@
 """`stepscope run`: observe a program nobody edited."""
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,7 +9,7 @@ import click
 
 from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.fix import FixKind
-from stepscope.record.probe_options import AutoOptions, ProbeOptions
+from stepscope.record.probe_options import AutoOptions, ProbeOptions, RankRole
 
 if TYPE_CHECKING:
     from stepscope.launch.program import Program
@@ -64,6 +65,7 @@ class _Run(click.Command):
 @click.option("--overhead", default="1%", callback=_share, help="What observing may cost [1%].")
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder [.stepscope/<id>].")
 @click.option("--force", is_flag=True, help="Replace the run in --out.")
+@click.option("--ranks", type=click.IntRange(1), help="Start N ranks of it with torch's launcher.")
 @click.option("--repeat", type=click.IntRange(1), default=1, help="Run it N times [1].")
 @click.option("--quiet-machine", is_flag=True, help="Wait until the machine is quiet.")
 @click.option(
@@ -84,6 +86,7 @@ def run(
     memory: bool,
     out: Path | None,
     force: bool,
+    ranks: int | None,
     repeat: int,
     quiet_machine: bool,
     timeout: float | None,
@@ -99,18 +102,22 @@ def run(
     from stepscope.cli.progress import note_misplaced
     from stepscope.fixes.registry import fix_variables, parse_fixes
     from stepscope.launch.observed_run import RunRequest, observe_program
-    from stepscope.launch.program import Program, check_program
+    from stepscope.launch.program import Program, check_program, find_command, ranks_program
     from stepscope.store.folder import create_folder
 
     if options["nvtx"] and (python or memory):
         raise UsageError(
             "--nvtx is for a run under Nsight Systems: leave out --python and --memory"
         )
-    target = Program(program, arguments, module)
+    target = find_command(Program(program, arguments, module))
     check_program(target, Path.cwd())
     if not quiet:
         note_misplaced(target)
     variables = fix_variables(parse_fixes(fixes))
+    if ranks is not None:
+        target = ranks_program(target, ranks)
+        if "GLOO_SOCKET_IFNAME" not in os.environ:
+            variables = {**variables, "GLOO_SOCKET_IFNAME": "lo"}
     live = not quiet and sys.stderr.isatty()
     request = RunRequest(target, timeout, python, live, variables)
     memory_of = _memory_of() if memory else None
@@ -130,6 +137,7 @@ def run(
             python=python,
             fixes=fixes,
             auto=_auto_options(auto, folder, target, quiet) if auto else None,
+            ranks=RankRole.LAUNCHED if target.foreign else RankRole.PROGRAM,
             **options,
         )
         outcome = observe_program(request, probing)
@@ -171,7 +179,6 @@ def _wait_until_quiet(quiet: bool) -> None:
 
 def _memory_of() -> str:
     """The device whose memory --memory follows: the GPU if there is one."""
-    import os
     from importlib.util import find_spec
 
     from stepscope.hardware.gpus import visible_gpu_index

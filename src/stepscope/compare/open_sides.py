@@ -124,8 +124,11 @@ def remember_noise_of(folder: Path) -> None:
 
 
 def run_series(folder: Path) -> tuple[float, ...]:
-    """The steady steps of a run outside its window; none if there are too few."""
+    """The steady steps of a run, or of the rank that stands for it, outside its window; none if
+    there are too few."""
+    from stepscope.analyze.run.records import RunRecords
     from stepscope.measure.trial.folder import read_speed
 
-    speed, _ = read_speed(folder, read_run(folder).start_ns)
+    records = RunRecords(folder)
+    speed, _ = read_speed(records.lead, records.run.start_ns)
     return speed.step_ms

@@ -393,4 +393,5 @@ def _program_settings(run: ObservedRun | TunedProgram) -> Settings:
 
 
 def _base_name(run: ObservedRun | TunedProgram) -> str | None:
-    return None if run.program is None else run.program.replace("\\", "/").rpartition("/")[2]
+    program = (run.script if isinstance(run, ObservedRun) else None) or run.program
+    return None if program is None else program.replace("\\", "/").rpartition("/")[2]

@@ -257,7 +257,7 @@ def case_of_run(run: RunSummary, records: RunRecords) -> Case | None:
 
     if not run.steps.mean_ms:
         return None
-    cores = float((run.config.machine.get("cpu") or {}).get("usable_cores") or 0)
+    cores = run.config.usable_cores
     free = free_cores(cores, run.host)
     model, problem = _model_or_problem(
         lambda: model_of_run(records, cores=free) if run.timeline else None

@@ -140,9 +140,10 @@ class ObservedProgram:
 
     @property
     def usable_cores(self) -> int:
-        """Cores the program may use; 4 if unknown."""
+        """Cores the program, or each of its ranks, may use; 4 if unknown."""
         cpu = (self.config.get("machine") or {}).get("cpu") or {}
-        return max(1, int(cpu.get("usable_cores") or 4))
+        shared = (self.config.get("distributed") or {}).get("local_ranks") or 1
+        return max(1, int((cpu.get("usable_cores") or 4) / shared))
 
     @property
     def lacks_bf16(self) -> bool:

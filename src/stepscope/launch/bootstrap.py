@@ -15,7 +15,13 @@ def start_probe(options: str) -> None:
     """Called once, before the program's first line. Never raises."""
     from stepscope.probe.boot import boot
 
-    boot(options, _prepare)
+    boot(options, _prepare, _pass_on)
+
+
+def _pass_on(environ: Mapping[str, str], options: str) -> dict[str, str]:
+    from stepscope.launch.program import hooked_environment
+
+    return hooked_environment(environ, options)
 
 
 def _prepare(observer: Any) -> None:

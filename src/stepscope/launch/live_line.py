@@ -15,7 +15,7 @@ from typing import IO, Any, Final, NamedTuple
 
 from stepscope.probe.step_rule import StepRule
 from stepscope.record.facts import CompileFact, ProcessFact, TorchBegunFact
-from stepscope.record.row_log import FLAG_PROFILED, ROW_COLUMNS, RowKind
+from stepscope.record.row_log import FLAG_PROFILED, RANKS_FOLDER, ROW_COLUMNS, RowKind
 from stepscope.store.table import HEADER_BYTES
 
 _ROW: Final = struct.Struct(f"<{len(ROW_COLUMNS)}d")
@@ -49,6 +49,7 @@ class LiveLine:
 
     def __init__(self, folder: Path, show: Callable[[str], None]) -> None:
         self._folder, self._show = folder, show
+        self._rows = folder / "rows.npy"
         self._began = time.monotonic()
         self._file: IO[bytes] | None = None
         self._rule = StepRule()
@@ -106,9 +107,13 @@ class LiveLine:
         return next(known, "starting")
 
     def _read(self) -> None:
+        first = self._folder / RANKS_FOLDER / "0" / "rows.npy"
+        if not self._step and self._rows != first and first.exists():
+            self.close()
+            self._rows, self._file = first, None
         if self._file is None:
             try:
-                self._file = open(self._folder / "rows.npy", "rb", buffering=0)  # noqa: SIM115
+                self._file = open(self._rows, "rb", buffering=0)  # noqa: SIM115
                 self._file.seek(HEADER_BYTES)
             except OSError:
                 return

@@ -23,6 +23,7 @@ from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.privacy import kept_environment, masked_arguments
 from stepscope.record.probe_options import ProbeOptions
 from stepscope.record.problems import Problem, ProblemKind
+from stepscope.record.row_log import MEETINGS_FILE
 from stepscope.record.run import RUN_SCHEMA, ProgramNoise, RunInfo, RunOptions, RunRecord
 from stepscope.record.version import __version__
 from stepscope.store import folder as folders
@@ -87,6 +88,8 @@ def observe_program(
     monitors.note(record.run)
     try:
         complete_folder(folder, record)
+        for rank in folders.rank_folders(folder):
+            _complete_rank(rank, record)
     except Exception as problem:
         print(f"stepscope: run folder {folder} is incomplete: {problem}", file=sys.stderr)
     os.close(lock)
@@ -193,6 +196,15 @@ def _initial_record(program: str, arguments: Sequence[str], folder: Path) -> Run
         noise=noise or None,
         device_switch=switch,
     )
+
+
+def _complete_rank(rank: folders.RankFolder, whole: RunRecord) -> None:
+    """Make a rank's folder one that can be read alone."""
+    trim_table(rank.folder / MEETINGS_FILE, last="begun_ns")
+    record = RunRecord.from_json(whole.to_json())
+    record.run.id = f"{whole.run.id}-rank{rank.rank}"
+    record.run.processes = record.run.problems = None
+    complete_folder(rank.folder, record)
 
 
 def complete_folder(folder: Path, record: RunRecord) -> None:

@@ -4,10 +4,12 @@ import ast
 import importlib.util
 import os
 import re
+import shutil
 import sys
+import sysconfig
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -22,16 +24,47 @@ class Program:
     target: str
     arguments: tuple[str, ...]
     module: bool
+    installed: str | None = None
+    """Where the command lies that `target` names, as `torchrun` does; None: it is no command."""
+    foreign: bool = False
+    """Whether that command is no Python: it starts the program, as `mpirun` does."""
 
     @property
     def command(self) -> list[str]:
         """The command line that runs it under this Python."""
-        flag = ["-m"] if self.module else []
-        return [sys.executable, *flag, self.target, *self.arguments]
+        python = [] if self.foreign else [sys.executable, *(["-m"] if self.module else [])]
+        return [*python, self.installed or self.target, *self.arguments]
 
     @property
     def name(self) -> str:
         return f"-m {self.target}" if self.module else self.target
+
+
+_FOREIGN = ("mpirun", "mpiexec", "srun")
+
+
+def find_command(program: Program) -> Program:
+    """The program, with where it lies if it is an installed command: a console script such as
+    `torchrun`, first of this Python's own, or a launcher of processes that is no Python."""
+    name = program.target
+    if program.module or os.sep in name or Path(name).exists():
+        return program
+    beside = shutil.which(name, path=sysconfig.get_path("scripts"))
+    found = beside or shutil.which(name)
+    if found is None:
+        return program
+    with open(found, "rb") as file:
+        script = file.read(2) == b"#!"
+    foreign = name in _FOREIGN
+    return replace(program, installed=found, foreign=foreign) if script or foreign else program
+
+
+def ranks_program(program: Program, ranks: int) -> Program:
+    """torch's launcher, starting the program as so many ranks on this machine."""
+    own = ["-m"] if program.module else []
+    options = ("--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", str(ranks))
+    arguments = (*options, *own, program.target, *program.arguments)
+    return Program("torch.distributed.run", arguments, module=True)
 
 
 def check_program(program: Program, cwd: Path) -> None:
@@ -42,8 +75,8 @@ def check_program(program: Program, cwd: Path) -> None:
         )
     if program.module:
         _check_module(program.target, cwd)
-    else:
-        _check_script(Path(program.target))
+    elif not program.foreign:
+        _check_script(Path(program.installed or program.target))
 
 
 def _check_script(path: Path) -> None:
@@ -151,13 +184,17 @@ def _device_option(
 
 
 def child_environment(options: str, variables: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's environment plus `variables` and the hook that loads the probe in the child,
-    where it removes itself."""
-    environ = {**os.environ, **(variables or {})}
+    """This process's environment plus `variables` and the hook that loads the probe."""
+    return hooked_environment({**os.environ, **(variables or {})}, options)
+
+
+def hooked_environment(environ: Mapping[str, str], options: str) -> dict[str, str]:
+    """An environment plus the hook that loads the probe in the child, where it removes itself."""
+    hooked = dict(environ)
     boot = str(Path(__file__).parent / "boot")
-    path = environ.get("PYTHONPATH")
+    path = hooked.get("PYTHONPATH")
     if path is not None:
-        environ["STEPSCOPE_PYTHONPATH"] = path
-    environ["PYTHONPATH"] = boot if not path else f"{boot}{os.pathsep}{path}"
-    environ["STEPSCOPE_PROBE"] = options
-    return environ
+        hooked["STEPSCOPE_PYTHONPATH"] = path
+    hooked["PYTHONPATH"] = boot if not path else f"{boot}{os.pathsep}{path}"
+    hooked["STEPSCOPE_PROBE"] = options
+    return hooked

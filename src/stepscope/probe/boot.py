@@ -12,10 +12,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stepscope.probe.patches import ImportWatch
 from stepscope.record.probe_options import ProbeOptions, WriteGuard
+
+if TYPE_CHECKING:
+    from stepscope.probe.ranks.processes import PassOn
 
 _PR_SET_PTRACER = 0x59616D61
 
@@ -59,9 +62,12 @@ def watch_forks(forked: Callable[[], None], about_to: Callable[[], None] | None 
 _BOOT = str(Path(__file__).parent.parent / "launch" / "boot")
 
 
-def boot(text: str, prepare: Callable[[Any], None] | None = None) -> None:
+def boot(
+    text: str, prepare: Callable[[Any], None] | None = None, pass_on: "PassOn | None" = None
+) -> None:
     """Called before the program starts. Nothing here may raise. `prepare` is called with the
-    observer before it is installed: there fixes are added."""
+    observer before it is installed: there fixes are added. `pass_on` makes the environment in which
+    a process started by this one loads the probe."""
     try:
         options = ProbeOptions.from_json(text)
         if options.python and sys.platform == "linux":
@@ -74,11 +80,31 @@ def boot(text: str, prepare: Callable[[Any], None] | None = None) -> None:
             from stepscope.probe.proof.seeding import Seeding
 
             Seeding(options.seed).install(watch)
-        watch.when_imported("torch", lambda _: _begin(options, watch, prepare, environ))
-        watch.before_import = lambda name: _note_torch(name, options.folder)
+        if options.ranks is None or pass_on is None:
+            watch.when_imported("torch", lambda _: _begin(options, watch, prepare, environ))
+            watch.before_import = lambda name: _note_torch(name, options.folder)
+        else:
+            _follow_ranks(options, watch, prepare, pass_on)
         watch.install()
     except Exception as problem:
         _give_up(problem)
+
+
+def _follow_ranks(
+    options: ProbeOptions,
+    watch: ImportWatch,
+    prepare: Callable[[Any], None] | None,
+    pass_on: "PassOn",
+) -> None:
+    """Observe this process if it is a rank, and have those it starts do the same."""
+    from stepscope.probe.ranks.processes import RankProcess
+
+    def observe(own: ProbeOptions, environ: dict[str, str]) -> None:
+        _begin(own, watch, prepare, environ)
+
+    process = RankProcess(options, watch, observe)
+    process.follow(pass_on)
+    watch.before_import = lambda name: _note_torch(name, process.folder())
 
 
 def _guard(guard: WriteGuard, folder: str, watch: ImportWatch) -> None:
@@ -93,9 +119,9 @@ def _guard(guard: WriteGuard, folder: str, watch: ImportWatch) -> None:
         os._exit(1)
 
 
-def _note_torch(name: str, folder: str) -> None:
+def _note_torch(name: str, folder: str | None) -> None:
     """Have the live line say what takes seconds. Others wait for modules too: of torch only."""
-    if name != "torch":
+    if name != "torch" or folder is None:
         return
     from stepscope.record.facts import TorchBegunFact
     from stepscope.store.json_lines import FactLog

@@ -16,6 +16,7 @@ from weakref import ref
 
 from stepscope.probe.device_clock import DeviceClock
 from stepscope.probe.host_sampler import HostSampler
+from stepscope.probe.patches import drop_caller_frame
 from stepscope.probe.points.seams import FixHost
 from stepscope.probe.row_log import BACKWARD, MARKED, OPTIMIZER, STEPPED, RowLog
 from stepscope.probe.sites import SiteKey, Sites, WaitSite
@@ -414,10 +415,3 @@ def note_site(core: Core, what: SiteKey, elapsed_ns: int) -> None:
         core.sites.add(core.sites.locate(what), elapsed_ns)
     except Exception as problem:
         core.guard(problem)
-
-
-def drop_caller_frame(error: BaseException) -> None:
-    """Take the caller's frame out of a traceback, so that the program's own is all one sees. From
-    Python 3.11 on, a bare `raise` after it does not put the frame back."""
-    if error.__traceback__ is not None:
-        error.__traceback__ = error.__traceback__.tb_next

@@ -277,6 +277,22 @@ class Observer:
         self.core.sampler.forked()
         self.core.window.forked()
 
+    def leave_to_fork(self) -> None:
+        """In a forked child that is to be observed itself: take the parent's patches out. Its files
+        are not touched."""
+        core = self.core
+        for action in (
+            core.optimizer_point.detach,
+            self._clock.uninstall,
+            self._clocked.restore,
+            self._patches.restore,
+            self._seam_patches.restore,
+        ):
+            try:
+                action()
+            except Exception as problem:
+                core.guard(problem)
+
     def end(self, error: BaseException | None = None) -> None:
         """The program is over: late values, last facts, files cut to size, patches out."""
         global current

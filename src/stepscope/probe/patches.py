@@ -17,6 +17,13 @@ from stepscope.probe.sites import is_user_file
 _ABSENT = object()
 
 
+def drop_caller_frame(error: BaseException) -> None:
+    """Take the caller's frame out of a traceback, so that the program's own is all one sees. From
+    Python 3.11 on, a bare `raise` after it does not put the frame back."""
+    if error.__traceback__ is not None:
+        error.__traceback__ = error.__traceback__.tb_next
+
+
 class Patches:
     """Remembers what stood where, so that everything can be restored."""
 

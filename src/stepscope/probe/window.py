@@ -154,6 +154,10 @@ class Window:
         """Whether one of torch's profilers is on that is not ours."""
         return is_profiled() and self._profiler is None
 
+    def agree_on(self, step: int) -> None:
+        """Open at that step, as in all other ranks, unless the user named one."""
+        self._at = self._at or step
+
     def is_far(self, step: int, after: int) -> bool:
         """Whether nothing was recorded in the last `after` steps, or will be in the next ones."""
         if self.done:

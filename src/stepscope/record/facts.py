@@ -30,6 +30,8 @@ class SiteKind(StrEnum):
     COMPILE = "compile"
     SYNC = "sync"
     """Waits for the device inside the loop."""
+    COLLECTIVE = "collective"
+    """Calls a collective of torch.distributed."""
     SETUP_SYNC = "setup"
     """Waits for the device before the loop begins."""
 
@@ -83,6 +85,21 @@ class ProcessFact(Fact):
     torch: str
     cuda: str | None = None
     python: str
+
+
+class RankFact(Fact):
+    """The process is a rank; the last one written holds."""
+
+    fact = "rank"
+    rank: int
+    world_size: int
+    pid: int
+    node: int = 0
+    """The number of its machine, as launchers count them."""
+    program: str | None = None
+    """The script it runs."""
+    joined: bool = False
+    """Whether it has joined its process group."""
 
 
 class TorchBegunFact(Fact):
@@ -216,6 +233,8 @@ class ScalerConfig(Record):
 class Distributed(Record):
     world_size: int
     backend: str
+    local_ranks: int | None = None
+    """Ranks on this machine, which share its cores. None: unknown."""
 
 
 class ConfigFact(Fact):

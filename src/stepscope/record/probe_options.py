@@ -34,6 +34,17 @@ class WriteGuard:
     """Whether any other write ends the program; False: it is only recorded."""
 
 
+class RankRole(StrEnum):
+    """What a process of the program may become: a rank, observed into a folder of its own."""
+
+    PROGRAM = "program"
+    """The process that was started: it starts ranks, or joins their group itself."""
+    LAUNCHED = "launched"
+    """A launcher has put its rank in its environment."""
+    SPAWNED = "spawned"
+    """It is a rank once it joins a process group, and not observed before."""
+
+
 @dataclass(frozen=True, slots=True)
 class AutoOptions:
     """What fixes may be tried and kept while the program runs."""
@@ -104,6 +115,8 @@ class ProbeOptions:
     """Make a batch's random draws depend on the batch alone; for proofs only."""
     guard: WriteGuard | None = None
     """Where the program may write; None: anywhere."""
+    ranks: RankRole | None = None
+    """Processes that are ranks are observed into `ranks/` of the folder. None: only this one is."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -125,4 +138,6 @@ class ProbeOptions:
             candidates = tuple(map(tuple, held["candidates"]))
             allow, seconds, each_s = FixKind(held["allow"]), held["seconds"], held["each_s"]
             known["contests"] = ContestOptions(allow, candidates, seconds, each_s)
+        if known.get("ranks") is not None:
+            known["ranks"] = RankRole(known["ranks"])
         return cls(**{**known, "fixes": tuple(known.get("fixes", ()))})

@@ -87,6 +87,42 @@ clocked by chance are also counted separately: they represent the unclocked ones
 CLOCK_COLUMNS: Final = ("count", "total_ns")
 """Counters of the data clock; row i belongs to fact `clock` with that pid and slot."""
 
+
+RANKS_FOLDER: Final = "ranks"
+"""In the folder of a run with several ranks: a folder for each, named by its number; with `.1`,
+`.2` and so on where it was started again."""
+MEETINGS_FILE: Final = "meetings.npy"
+
+
+class MeetingKind(IntEnum):
+    """What ranks do together, and so wait for each other in."""
+
+    GRADIENTS = 1  # a backward, at whose end DDP and FSDP wait for each other's gradients
+    ALL_REDUCE = 2
+    BROADCAST = 3
+    REDUCE = 4
+    ALL_GATHER = 5
+    GATHER = 6
+    SCATTER = 7
+    REDUCE_SCATTER = 8
+    ALL_TO_ALL = 9
+    BARRIER = 10
+
+
+MEETING_COLUMNS: Final = (
+    "begun_ns",
+    "arrived_ns",  # when the rank's own part was done; 0: never
+    "left_ns",  # when the call returned; 0: never
+    "kind",
+    "group",  # a hash of the process group's name; 0: of all ranks
+    "ranks",  # in the group; 0: all
+    "bytes",
+    "site",  # of the line; -1: not looked up
+    "asynchronous",  # whether the call only began the collective
+)
+"""One row per collective and per backward of a rank, CLOCK_MONOTONIC, which all processes of a
+machine share."""
+
 SAMPLE_COLUMNS: Final = (
     "t_ns",
     "cpu_percent",

@@ -147,7 +147,7 @@ class Run(LoadedResult):
         from stepscope.analyze.run.records import WINDOW_TRACE, RunRecords
 
         self.records: RunRecords = RunRecords(folder)
-        trace = folder / WINDOW_TRACE
+        trace = self.records.lead / WINDOW_TRACE
         name = self.records.run.run.id or folder.name
         super().__init__(name, folder, trace if trace.is_file() else None)
 
@@ -168,7 +168,7 @@ class Run(LoadedResult):
         found = with_fix_effect(with_findings(summarize(records), records), records)
         if not records.windows_are_kept:
             with suppress(OSError):  # a folder that is not ours is still read
-                write_whole(records.folder / WINDOW_CACHE, msgspec.json.encode(records.windows))
+                write_whole(records.lead / WINDOW_CACHE, msgspec.json.encode(records.windows))
         return found
 
     def _document(self) -> ResultDocument:

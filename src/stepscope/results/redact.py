@@ -130,7 +130,17 @@ _GONE: Final[dict[str, tuple[str, Any]]] = {
     **dict.fromkeys(("uuid", "serial", "pci_bus_id"), ("device id", None)),
 }
 """What is removed everywhere, and its replacement."""
-_FILES: Final = {"file", "folder", "program", "path", "cwd", "executable", "trace", "dataset_path"}
+_FILES: Final = {
+    "file",
+    "folder",
+    "program",
+    "script",
+    "path",
+    "cwd",
+    "executable",
+    "trace",
+    "dataset_path",
+}
 """Fields that hold file names, even if they do not look like one."""
 
 

@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from stepscope.record.errors import BrokenRun, UsageError
 from stepscope.record.problems import ProblemKind
+from stepscope.record.row_log import RANKS_FOLDER
 from stepscope.record.run import RunRecord
 from stepscope.store.json_file import read_finite_json, write_json
 
@@ -19,7 +21,7 @@ RUNS_FOLDER = ".stepscope"
 RUN_FILE = "run.json"
 _IN_USE = "{} is in use by another run: choose another with --out"
 _OURS = re.compile(
-    r"lock|(run|window|sources|memory-\w+|tune|batch|bench|request)\.json|(facts|journal|records)\.jsonl"
+    r"lock|ranks|(run|window|sources|memory-\w+|tune|batch|bench|request)\.json|(facts|journal|records)\.jsonl"
     r"|(rows|sites|samples|clock-[\d-]+)\.npy|(window|stacks)\.pt\.trace\.json(\.gz)?(\.part)?"
     r"|(python|output|memory-marks)\.txt|memory\.memray|report\.html|stepscope\.patch|\..*\.part"
     r"|trials|processes|study|scratch|caches|pinned"
@@ -149,6 +151,32 @@ def find_run(name: str | None, cwd: Path) -> Path:
     if len(matches) == 1:
         return matches[0]
     raise UsageError(f"no run {name}: give a run folder or an id from ./{RUNS_FOLDER}")
+
+
+_RANK = re.compile(r"(\d{1,6})(?:\.(\d{1,4}))?")
+
+
+class RankFolder(NamedTuple):
+    """Where a rank was observed: the last time, if it was started several times."""
+
+    rank: int
+    folder: Path
+    restarts: int
+
+
+def rank_folders(run: Path) -> list[RankFolder]:
+    """Those of a run's ranks, in order of rank; none for a program of one process."""
+    found: dict[int, RankFolder] = {}
+    try:
+        inside = [one for one in (run / RANKS_FOLDER).iterdir() if one.is_dir()]
+    except OSError:
+        return []
+    for folder in inside:
+        name = _RANK.fullmatch(folder.name)
+        if name is not None:
+            one = RankFolder(int(name[1]), folder, int(name[2] or 0))
+            found[one.rank] = max(one, found.get(one.rank, one), key=lambda known: known.restarts)
+    return [found[rank] for rank in sorted(found)]
 
 
 def write_run(folder: Path, run: RunRecord) -> None:

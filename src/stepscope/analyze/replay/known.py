@@ -88,6 +88,12 @@ class MachineFacts(TypedDict, total=False):
     gpus: Sequence[GpuFacts]
 
 
+class DistributedFacts(TypedDict, total=False):
+    """The process group of a program with several ranks."""
+
+    local_ranks: int | None
+
+
 class ProgramConfig(TypedDict, total=False):
     """A program's settings."""
 
@@ -96,6 +102,7 @@ class ProgramConfig(TypedDict, total=False):
     switches: Switches
     autocast: str | None
     machine: MachineFacts
+    distributed: DistributedFacts | None
 
 
 class KnownProgram(Protocol):
@@ -328,7 +335,7 @@ def threads_lack_cores(known: KnownProgram) -> bool:
     from stepscope.hardware.process_tree import QUIET_SHARE
 
     show, switched = known.show, switches(known)
-    usable = ((show.config.machine.get("cpu") or {}).get("usable_cores") or 0) if show else 0
+    usable = show.config.usable_cores if show else 0
     if show is None or switched is None or not usable:
         return False
     others = (show.host.other_cpu_percent or 0.0) / 100 if show.host else 0.0

@@ -1,6 +1,7 @@
 """A run as one document: what `show --json` prints, and what rules and reports read."""
 
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from typing import Any, TypeVar
 
 import msgspec
@@ -27,7 +28,7 @@ from stepscope.record.facts import (
     WindowFact,
 )
 from stepscope.record.fields import Record
-from stepscope.record.finding import Answer, Finding, Headroom
+from stepscope.record.finding import Answer, Finding, Headroom, Place
 from stepscope.record.fix import FixKind, FixState
 from stepscope.record.kinds import HostWait, IdleCause, ThrottleReason
 from stepscope.record.run import DeviceSwitch, RunHeader
@@ -60,6 +61,7 @@ class ObservedRun(RunHeader):
     error: ProgramError | None = None
     out_of_memory: OutOfMemory | None = None
     problems: list[str] | None = None
+    script: str | None = None  # what its ranks run; absent for a program of one process
     recording_stopped: str | None = None  # why stepscope stopped observing; absent where it did not
 
 
@@ -204,6 +206,12 @@ class ProgramConfig(Record):
     device_switch: DeviceSwitch | None = None
     """None: not found, or there is no GPU."""
 
+    @property
+    def usable_cores(self) -> float:
+        """A rank's share of the machine's, 0 if unknown."""
+        ranks = (self.distributed.local_ranks if self.distributed else None) or 1
+        return float((self.machine.get("cpu") or {}).get("usable_cores") or 0) / ranks
+
 
 class WorkWithStacks(Struct, frozen=True):
     """The device's work by what only stacks tell."""
@@ -331,6 +339,84 @@ class AutoRun(Struct, frozen=True):
     """Whether `tune` asked for it, else `--auto`."""
 
 
+class RankState(StrEnum):
+    """How a rank ended, or how far it came."""
+
+    ENDED = "ended"
+    FAILED = "failed"  # in an exception
+    KILLED = "killed"  # without a word, as by a signal
+    RUNNING = "running"
+    MISSING = "missing"  # never started
+    UNREADABLE = "unreadable"  # its folder is damaged
+
+
+class LastMeeting(Struct, frozen=True):
+    """Where a rank stood that never left its last meeting with the others."""
+
+    kind: str
+    file: str | None = None
+    line: int | None = None
+
+
+class RankTimes(Struct, frozen=True):
+    """One rank; times are of its measured steps, None where there are none."""
+
+    rank: int
+    node: int
+    state: RankState
+    steps: int
+    step_ms: float | None = None
+    phases_ms: dict[str, float] = {}
+    work_ms: float | None = None
+    """Of the step, what is neither of the next two nor waiting for data."""
+    exposed_communication_ms: float | None = None
+    """Exchanging data after the last rank had come. None: it met no other rank."""
+    waiting_for_others_ms: float | None = None
+    """From its own arrival to that of the last rank."""
+    restarts: int = 0
+    error: ProgramError | None = None
+    stood_in: LastMeeting | None = None
+
+
+class StragglerCause(StrEnum):
+    """What takes the late rank longer than the others."""
+
+    DATA = "data"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+    CHECKPOINT = "checkpoint"
+    HOST = "host"
+
+
+class Straggler(Struct, frozen=True):
+    """The rank the others wait for."""
+
+    rank: int
+    cause: StragglerCause
+    place: Place | None
+    since_step: int
+    late_ms: float
+    """By how much its own work in a step exceeds that of the next slowest rank."""
+    extra_ms: float
+    """How much longer the cause takes there than on the other ranks."""
+
+
+class Collectives(Struct, frozen=True):
+    """All meetings of one kind, in the measured steps of the ranks that took part."""
+
+    kind: str
+    count: int
+    per_step: float
+    bytes: int | None
+    """Of each; None: not known."""
+    time_ms: float | None
+    """From the last rank's arrival until a rank left, on average. None: they were only begun."""
+    spread_ms: float | None
+    """From the first rank's arrival to the last one's, on average."""
+    most_spread_ms: float | None
+
+
 class RunSummary(Struct, frozen=True):
     """Everything a run folder tells. None where something was not seen or not recorded."""
 
@@ -370,6 +456,11 @@ class RunSummary(Struct, frozen=True):
     healthy: list[Finding] = []
     headroom: Headroom | None = None
     baseline: list[Answer] = []
+    ranks: list[RankTimes] = []  # empty for a program of one process
+    straggler: Straggler | None = None
+    collectives: list[Collectives] = []
+    same_data: bool | None = None
+    """Whether all ranks of a DDP model read the same batches. None: not known."""
 
 
 def to_json(document: Struct) -> Any:

@@ -16,12 +16,17 @@ from stepscope.analyze.timeline.document import TraceAnalysis, trace_analysis
 from stepscope.hardware.ceiling_cache import known_ceilings
 from stepscope.hardware.machine import Machine
 from stepscope.record.errors import BrokenRun, StepscopeError
-from stepscope.record.facts import Facts, ProcessFact
+from stepscope.record.facts import Facts, ProcessFact, RankFact
 from stepscope.record.fix import FixOutcome, fix_outcomes
-from stepscope.record.row_log import FIRST_SAMPLE_COLUMNS, ROW_COLUMNS
+from stepscope.record.row_log import (
+    FIRST_SAMPLE_COLUMNS,
+    MEETING_COLUMNS,
+    MEETINGS_FILE,
+    ROW_COLUMNS,
+)
 from stepscope.record.run import RunRecord
 from stepscope.record.timeline import Timeline
-from stepscope.store.folder import RUN_FILE, in_use, read_run
+from stepscope.store.folder import RUN_FILE, RankFolder, in_use, rank_folders, read_run
 from stepscope.store.json_file import read_finite_json
 from stepscope.store.json_lines import read_facts
 from stepscope.store.source import SourceLines, read_sources
@@ -50,6 +55,27 @@ class RunRecords:
         self.in_use = False
 
     @cached_property
+    def ranks(self) -> "list[RankRecords]":
+        """In order of rank; empty for a program of one process. The first process may be one."""
+        found = [RankRecords(one, self) for one in rank_folders(self.folder)]
+        if not found:
+            return []
+        with suppress(BrokenRun):
+            own = read_facts(self.folder / "facts.jsonl").last(RankFact)
+            if own is not None and own.rank not in [one.number for one in found]:
+                found.append(RankRecords(RankFolder(own.rank, self.folder, 0), self))
+        return sorted(found, key=lambda one: one.number)
+
+    @cached_property
+    def lead(self) -> Path:
+        """The folder whose steps stand for the run: of several ranks' the first with any."""
+        for one in self.ranks:
+            with suppress(BrokenRun):
+                if len(one.steps):
+                    return one.folder
+        return self.folder
+
+    @cached_property
     def run(self) -> RunRecord:
         """run.json. Raises BrokenRun."""
         self.in_use = in_use(self.folder)  # asked first: a run may end while it is read
@@ -64,12 +90,12 @@ class RunRecords:
     @cached_property
     def facts(self) -> Facts:
         """What the probe recorded, by kind."""
-        return read_facts(self.folder / "facts.jsonl")
+        return read_facts(self.lead / "facts.jsonl")
 
     @cached_property
     def rows(self) -> Rows:
         """The always-on clocks' rows."""
-        return read_table(self.folder / "rows.npy", ROW_COLUMNS)
+        return read_table(self.lead / "rows.npy", ROW_COLUMNS)
 
     @cached_property
     def samples(self) -> npt.NDArray[Any]:
@@ -79,12 +105,12 @@ class RunRecords:
     @cached_property
     def sources(self) -> SourceLines:
         """The program's lines as they were when it ran, by file and number."""
-        return read_sources(self.folder)
+        return read_sources(self.lead)
 
     @cached_property
     def pipeline(self) -> list[PipelineSource]:
         """What fetching from each dataset took, the largest first."""
-        return read_pipeline(self.folder, self.facts)
+        return read_pipeline(self.lead, self.facts)
 
     @cached_property
     def fixes(self) -> list[FixOutcome]:
@@ -101,12 +127,12 @@ class RunRecords:
     @cached_property
     def timeline(self) -> Timeline | None:
         """The recorded window; None where there is none or it cannot be read."""
-        return _timeline(self.folder / WINDOW_TRACE)
+        return _timeline(self.lead / WINDOW_TRACE)
 
     @cached_property
     def stacks(self) -> Timeline | None:
         """The window recorded with Python stacks, likewise."""
-        return _timeline(self.folder / STACKS_TRACE)
+        return _timeline(self.lead / STACKS_TRACE)
 
     @cached_property
     def windows(self) -> Windows:
@@ -127,7 +153,7 @@ class RunRecords:
     @cached_property
     def _kept_windows(self) -> Windows | None:
         try:
-            kept = from_json(read_finite_json(self.folder / WINDOW_CACHE), Windows)
+            kept = from_json(read_finite_json(self.lead / WINDOW_CACHE), Windows)
         except (OSError, BrokenRun, ValueError):
             return None
         return kept if kept.schema in _CACHE_SCHEMAS else None
@@ -136,6 +162,29 @@ class RunRecords:
     def windows_are_kept(self) -> bool:
         """Whether `windows` needs no writing: it is in the folder, or there is none."""
         return self._kept_windows is not None or self.windows.timeline is None
+
+
+class RankRecords(RunRecords):
+    """One rank of a run with several."""
+
+    def __init__(self, place: RankFolder, whole: RunRecords) -> None:
+        super().__init__(place.folder)
+        self.number, self.restarts = place.rank, place.restarts
+        self._whole = whole
+
+    @cached_property
+    def run(self) -> RunRecord:
+        """The whole run's."""
+        return self._whole.run
+
+    @cached_property
+    def ranks(self) -> "list[RankRecords]":
+        return []
+
+    @cached_property
+    def meetings(self) -> npt.NDArray[Any]:
+        """Columns of record.row_log.MEETING_COLUMNS; empty where it never met another rank."""
+        return read_table(self.folder / MEETINGS_FILE, MEETING_COLUMNS)
 
 
 def _timeline(trace: Path) -> Timeline | None:

@@ -2,7 +2,7 @@
 largest time sinks.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,9 +81,12 @@ def loader_sites(facts: Facts, sites: Mapping[int, Site]) -> list[Loader]:
     return found
 
 
-def unobserved_children(processes: Mapping[str, str], facts: Facts) -> dict[str, str]:
-    """Processes the program started that are not its loaders' workers: pid to command line."""
-    workers = {str(pid) for fact in facts.all(WorkersFact) for pid in fact.pids}
+def unobserved_children(
+    processes: Mapping[str, str], facts: Facts, ranks: Collection[str] = ()
+) -> dict[str, str]:
+    """Processes the program started that are not its loaders' workers, nor of its `ranks`: pid to
+    command line."""
+    workers = {str(pid) for fact in facts.all(WorkersFact) for pid in fact.pids} | {*ranks}
     compiling = bool(facts.all(CompileFact))  # then short `python -c` ones ask what the CPU can do
     return {
         pid: command

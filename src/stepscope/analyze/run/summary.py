@@ -25,6 +25,7 @@ from stepscope.analyze.run.document import (
     RunSummary,
 )
 from stepscope.analyze.run.host_code import HostCode, host_code, other_time
+from stepscope.analyze.run.ranks import observed_pids, study_ranks
 from stepscope.analyze.run.records import RunRecords
 from stepscope.analyze.run.steps import (
     Steps,
@@ -42,6 +43,7 @@ from stepscope.record.facts import (
     CompileFact,
     ConfigFact,
     ContestFact,
+    Distributed,
     EndFact,
     Facts,
     FailedAllocationFact,
@@ -52,6 +54,7 @@ from stepscope.record.facts import (
     ProblemFact,
     ProcessFact,
     ProgramError,
+    RankFact,
     RootFact,
     WindowFact,
 )
@@ -79,14 +82,15 @@ def summarize(records: RunRecords) -> RunSummary:
 
 def _summarize(records: RunRecords) -> RunSummary:
     folder, run, facts = records.folder, records.run, records.facts
+    lead, group = records.lead, study_ranks(records)
     samples, steps, window = records.samples, records.steps, records.windows.timeline
-    config, first = facts.last(ConfigFact), run.warmup
+    config, first = _config(records), run.warmup
     first = warmup_length(steps.done()[~steps.in_window]) if first is None else first
     first = min(first, len(steps))
     use = (np.arange(len(steps)) >= first) & ~steps.in_window
     if not use.any():
         use = np.ones(len(steps), bool)
-    where = sites.read_sites(folder, facts, steps.weight)
+    where = sites.read_sites(lead, facts, steps.weight)
     hot, syncs = sites.hot_sites(where), sites.sync_sites(where)
     loaders = sites.loader_sites(facts, where)
     measured = _steps(steps, use, first, facts)
@@ -96,7 +100,7 @@ def _summarize(records: RunRecords) -> RunSummary:
     other = other_time(facts.last(HostSamplesFact), loop)
     return RunSummary(
         schema=SHOW_SCHEMA,
-        run=_run(run, facts, folder, records.in_use),
+        run=_run(run, facts, folder, records.in_use, _script(records)),
         steps=measured,
         account_s=totals.wall_time_by_category(run.run, facts, steps, first, records.rows),
         losses=[float(x) if np.isfinite(x) else None for x in steps.loss],
@@ -107,7 +111,7 @@ def _summarize(records: RunRecords) -> RunSummary:
         phases_device_ms=device_ms,
         overhead=_overhead(steps, facts),
         host=totals.host_totals(samples, steps, use),
-        memory=totals.memory_totals(facts, samples, totals.memory_owners(folder)),
+        memory=totals.memory_totals(facts, samples, totals.memory_owners(lead)),
         loaders=loaders,
         pipeline=records.pipeline,
         syncs=syncs,
@@ -131,14 +135,37 @@ def _summarize(records: RunRecords) -> RunSummary:
         ),
         host_code=_host_code(folder, run.run),
         fixes=[msgspec.convert(outcome_json(one), FixReport) for one in records.fixes],
-        problems=[problem.text for problem in _problems(run.run, facts, steps)],
+        problems=[problem.text for problem in _problems(records, steps)],
         fix_checks=_fix_checks(facts),
         other_time=other,
         auto=_auto(facts),
+        ranks=group.ranks,
+        straggler=group.straggler,
+        collectives=group.collectives,
+        same_data=group.same_data,
     )
 
 
-def _run(record: RunRecord, facts: Facts, folder: Path, in_use: bool) -> ObservedRun:
+def _config(records: RunRecords) -> ConfigFact | None:
+    """The program's settings, with how many ranks share the machine."""
+    config, ranks = records.facts.last(ConfigFact), len(records.ranks)
+    if config is None or not ranks:
+        return config
+    told = (one.distributed for one in reversed(records.facts.all(ConfigFact)))
+    group = next(filter(None, told), Distributed(world_size=ranks, backend=""))  # may be gone
+    shared = Distributed(**{**vars(group), "local_ranks": ranks})
+    return ConfigFact(**{**vars(config), "distributed": shared})
+
+
+def _script(records: RunRecords) -> str | None:
+    """What its ranks run."""
+    rank = records.facts.last(RankFact) if records.ranks else None
+    return rank.program if rank else None
+
+
+def _run(
+    record: RunRecord, facts: Facts, folder: Path, in_use: bool, script: str | None
+) -> ObservedRun:
     run = record.run
     process, config, end = facts.last(ProcessFact), facts.last(ConfigFact), facts.last(EndFact)
     models = config.models if config else []
@@ -150,6 +177,7 @@ def _run(record: RunRecord, facts: Facts, folder: Path, in_use: bool) -> Observe
         if fact.kind in (ProblemKind.RECORDING_STOPPED, ProblemKind.NOT_OBSERVED):
             known.setdefault("recording_stopped", fact.text)
     error = end.error if end else None
+    known |= {"script": script} if script else {}
     known |= {
         "id": run.id or folder.name,
         "program": run.program or "",
@@ -288,11 +316,12 @@ def _host_code(folder: Path, run: RunInfo) -> HostCode | None:
     return host_code(text, pid=run.pid)
 
 
-def _problems(run: RunInfo, facts: Facts, steps: Steps) -> list[Problem]:
+def _problems(records: RunRecords, steps: Steps) -> list[Problem]:
     """What went wrong or was not seen."""
+    run, facts = records.run.run, records.facts
     seen = facts.all(ProblemFact)
     problems: list[Problem] = [*seen, *(run.problems or ())]
-    if children := sites.unobserved_children(run.processes or {}, facts):
+    if children := sites.unobserved_children(run.processes or {}, facts, observed_pids(records)):
         shown = ", ".join(sorted(set(children.values()))[:2])
         kind = ProblemKind.CHILDREN_NOT_OBSERVED
         problems.append(Problem(kind=kind, detail=shown, count=len(children)))

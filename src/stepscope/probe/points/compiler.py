@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch.compiler import is_compiling
 
-from stepscope.probe.core import Core, drop_caller_frame
-from stepscope.probe.patches import Patches
+from stepscope.probe.core import Core
+from stepscope.probe.patches import Patches, drop_caller_frame
 from stepscope.probe.points.root_model import compiler_in_use, timed_call
 from stepscope.probe.row_log import COMPILE
 from stepscope.record.facts import CompileCountersFact, CompileFact, SiteKind

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch.compiler import is_compiling
 
-from stepscope.probe.core import Core, call_in_phase, drop_caller_frame
-from stepscope.probe.patches import Patches
+from stepscope.probe.core import Core, call_in_phase
+from stepscope.probe.patches import Patches, drop_caller_frame
 from stepscope.probe.row_log import H2D, SAVE, WAIT
 from stepscope.probe.sites import SiteKey
 from stepscope.record.facts import ProblemFact, SiteKind

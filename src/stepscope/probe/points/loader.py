@@ -11,8 +11,8 @@ from weakref import WeakKeyDictionary, ref
 
 from torch import _C, Tensor
 
-from stepscope.probe.core import Core, FeedingLoader, drop_caller_frame
-from stepscope.probe.patches import Patches
+from stepscope.probe.core import Core, FeedingLoader
+from stepscope.probe.patches import Patches, drop_caller_frame
 from stepscope.probe.row_log import DATA_WAIT, EPOCH_START, LEAVE, SAMPLES
 from stepscope.probe.unseen import unseen_by_program
 from stepscope.record.facts import BatchFact, LoaderFact, SiteKind, WorkersFact

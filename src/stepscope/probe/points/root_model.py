@@ -18,8 +18,8 @@ import torch
 from torch import is_grad_enabled  # before the program may put its own there
 from torch.compiler import is_compiling
 
-from stepscope.probe.core import Core, drop_caller_frame
-from stepscope.probe.patches import Patches
+from stepscope.probe.core import Core
+from stepscope.probe.patches import Patches, drop_caller_frame
 from stepscope.probe.points.loader import batch_size
 from stepscope.probe.points.seams import FixHost
 from stepscope.probe.row_log import FORWARD, LEAVE, LEAVE_TAIL

@@ -15,9 +15,9 @@ from torch.compiler import is_compiling
 from torch.optim import Optimizer
 from torch.optim import optimizer as optimizer_hooks
 
-from stepscope.probe.core import Core, call_in_phase, drop_caller_frame, note_site
+from stepscope.probe.core import Core, call_in_phase, note_site
 from stepscope.probe.device_clock import read_item
-from stepscope.probe.patches import Patches
+from stepscope.probe.patches import Patches, drop_caller_frame
 from stepscope.probe.row_log import BACKWARD, LEAVE, LOSS, OPTIMIZER, STEPPED
 from stepscope.probe.unseen import is_plain, read_unseen, unseen_by_program
 from stepscope.record.facts import SiteKind

@@ -32,6 +32,7 @@ from stepscope.report.story.phrases import (
     fix_options,
     places_text,
     rerun_command,
+    shown_program,
 )
 from stepscope.store.source import SourceLines
 
@@ -204,7 +205,8 @@ def _card(
     if edit is not None and (edit["before"] is None or not edit["after"]):
         # No user line shows where the new lines go.
         advice += f" In the source: {edit['words']}."
-    program = document.get("run", {}).get("program")
+    run = document.get("run", {})
+    program = shown_program(run) if run.get("program") else None
     return Card(
         id=one["id"],
         title=one["title"],

@@ -18,7 +18,7 @@ from stepscope.report.story.blocks import (
     Weight,
     scaled,
 )
-from stepscope.report.story.phrases import display_path, fix_argument
+from stepscope.report.story.phrases import display_path, fix_argument, shown_program
 from stepscope.results.load import LoadedResult
 
 if TYPE_CHECKING:
@@ -87,7 +87,8 @@ def _measured_version(name: str, one: "Measured") -> _Version:
 def _run_version(name: str, document: Document) -> _Version:
     steps, gpu = document["steps"], document["gpu"] or {}
     fixes = [fix_argument(one) for one in document["fixes"] if one["state"] == "applied"]
-    program = display_path(document["run"]["program"], document["run"]["program"])
+    program = shown_program(document["run"])
+    program = display_path(program, program)
     label = " ".join([program, *(f"+ {fix}" for fix in fixes), f"({name})"])
     peak = gpu.get("peak_allocated_bytes") or document["memory"]["peak_bytes"]
     rate, use = steps["samples_per_s"], gpu.get("busy_fraction")

@@ -103,6 +103,11 @@ def location_of(one: Document, program: str | None = None) -> str:
     return name if one.get("line") is None else f"{name}:{one['line']}"
 
 
+def shown_program(run: Document) -> str:
+    """What trains: the script that ranks run, else the program."""
+    return str(run.get("script") or run["program"])
+
+
 def command_line(run: Document) -> str:
     """The program with its arguments, quoted for a shell; `-m module` stays two words."""
     program = str(run["program"])

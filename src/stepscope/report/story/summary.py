@@ -35,9 +35,11 @@ from stepscope.report.story.phrases import (
     outcome_sentences,
     rerun_command,
     run_remarks,
+    shown_program,
     step_noun,
     torch_text,
 )
+from stepscope.report.story.run.ranks import counted_ranks, rank_notes
 
 Document = dict[str, Any]
 
@@ -84,9 +86,11 @@ def findings_lead(document: Document, section: Section, short: bool = False) -> 
 def run_subtitle(document: Document, dated: bool = True) -> str:
     """Program, steps, device, versions, and the date if `dated`."""
     run = document["run"]
+    program = shown_program(run)
     return joined(
-        display_path(run["program"], run["program"]),
+        display_path(program, program),
         counted_steps(document),
+        counted_ranks(document),
         (document["gpu"] or {}).get("name") or (run["device"] or "cpu").upper(),
         torch_text(run["torch"]),
         minute_text(run.get("started")) if dated else None,
@@ -96,7 +100,8 @@ def run_subtitle(document: Document, dated: bool = True) -> str:
 
 def run_summary(document: Document) -> Section:
     """The section at the top."""
-    blocks: list[Block] = [*summary_blocks(document), *run_remarks(document)]
+    notes = [*rank_notes(document), *run_remarks(document)]
+    blocks: list[Block] = [*summary_blocks(document), *notes]
     if not document["steps"]["count"]:
         blocks.append(Missing("No steps seen.", NO_STEPS))
     if names := suggested_fixes(document):
@@ -146,7 +151,8 @@ def _figures(document: Document) -> Facts:
         mean = f"{format_number(steps['mean_ms'])} ms"
         shown.append((f"time per {word}", mean, f"{mean} per {word}"))
     if steps["samples_per_s"]:
-        rate = format_number(steps["samples_per_s"])
+        ranks = sum(one["steps"] > 0 for one in document.get("ranks") or ()) or 1
+        rate = format_number(ranks * steps["samples_per_s"])
         shown.append(("samples per second", rate, f"{rate} samples/s"))
     if could:
         reach = f"{format_number(could['step_ms'])} ms ({could['speedup']:.2f}×)"

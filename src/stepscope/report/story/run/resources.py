@@ -18,7 +18,7 @@ from stepscope.report.story.blocks import (
     Table,
     Weight,
 )
-from stepscope.report.story.phrases import location_of, rerun_command
+from stepscope.report.story.phrases import location_of, rerun_command, shown_program
 from stepscope.report.story.series import over_time_chart, seconds_since_start
 from stepscope.report.story.trace.recording import function_blocks, window_memory
 from stepscope.results.load import RunTables
@@ -30,7 +30,7 @@ _PARTS = 12
 
 def pipeline_section(document: Document) -> Section:
     """Where datasets spent their time, and the loaders' settings."""
-    sources, program = document["pipeline"], document["run"]["program"]
+    sources, program = document["pipeline"], shown_program(document["run"])
     blocks: list[Block] = []
     if not sources and document["loaders"]:
         what = "No dataset was timed: no batch was fetched while the program was observed."
@@ -105,7 +105,7 @@ def host_section(document: Document) -> Section:
 
 def _other_code(document: Document) -> list[Table]:
     """Sampled code that ran in no phase."""
-    program, told = document["run"]["program"], document.get("other_time") or {}
+    program, told = shown_program(document["run"]), document.get("other_time") or {}
     return Table.known(
         "other-code",
         f"Code in no phase, in {told.get('steps', 0)} sampled steps",
@@ -119,7 +119,7 @@ def _other_code(document: Document) -> list[Table]:
 
 def python_lines(document: Document) -> list[Table]:
     """Lines by sampled time."""
-    program = document["run"]["program"]
+    program = shown_program(document["run"])
     return Table.known(
         "python",
         "Lines by sampled time",
@@ -171,7 +171,7 @@ def _sampled(document: Document, tables: RunTables | None) -> list[Block]:
 
 def memory_lines(document: Document) -> list[Table]:
     """Lines that own the peak, and lines whose memory grew."""
-    program, lines = document["run"]["program"], document["memory"]["lines"] or {}
+    program, lines = shown_program(document["run"]), document["memory"]["lines"] or {}
     titles = {"at_peak": "Lines that own the peak", "growth": "Lines whose memory grew"}
     return [
         table

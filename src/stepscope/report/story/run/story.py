@@ -49,9 +49,11 @@ from stepscope.report.story.phrases import (
     run_reference,
     run_remarks,
     runnable,
+    shown_program,
     step_noun,
 )
 from stepscope.report.story.run import resources
+from stepscope.report.story.run.ranks import rank_blocks, rank_notes, ranks_section
 from stepscope.report.story.series import downsample_note, downsampled_indices, step_histogram
 from stepscope.report.story.trace.kernels import kernels_section
 from stepscope.report.story.trace.recording import communication_sections, idle_blocks
@@ -126,7 +128,7 @@ def _times(document: Document, tables: RunTables) -> list[Block]:
 
 
 def _sinks(document: Document) -> list[Table]:
-    program = document["run"]["program"]
+    program = shown_program(document["run"])
     return Table.known(
         "sinks",
         "Where a step's time goes",
@@ -140,7 +142,7 @@ def _sinks(document: Document) -> list[Table]:
 
 
 def _waits(document: Document, syncs: list[Document]) -> list[Table]:
-    steps, program = document["steps"]["count"], document["run"]["program"]
+    steps, program = document["steps"]["count"], shown_program(document["run"])
     return Table.known(
         "waits",
         "Where the host waits for the device",
@@ -177,7 +179,7 @@ def _whole_run(document: Document) -> Section:
 def _account_table(
     document: Document, account: dict[str, float], total: float, title: str
 ) -> list[Table]:
-    places, program = document["account_places"], document["run"]["program"]
+    places, program = document["account_places"], shown_program(document["run"])
 
     def where(category: str) -> str:
         at = places.get(category, {})
@@ -261,9 +263,11 @@ def story_of_run(subject: LoadedResult) -> Story:
     idle: list[Block] = [*idle_blocks(analysed)] if analysed is not None else []
     if idle:
         idle.append(Paragraph("In the recorded steps; recording slows the host down."))
-    auto = auto_blocks(document)
+    auto, ranks = auto_blocks(document), ranks_section(document)
+    program = shown_program(document["run"])
     sections = [
         summary.run_summary(document),
+        *([ranks] if ranks is not None else []),
         _step(document, tables),
         *([Section("auto", "Fixes tried as it ran", tuple(auto))] if auto else []),
         summary.findings_lead(document, findings_section(document, timeline, sources, undiagnosed)),
@@ -284,7 +288,7 @@ def story_of_run(subject: LoadedResult) -> Story:
         quality_section(analysed, document["problems"]),
     ]
     return Story(
-        title=display_path(document["run"]["program"], document["run"]["program"]),
+        title=display_path(program, program),
         verdict=summary.run_verdict(document),
         subtitle=summary.run_subtitle(document),
         sections=tuple(sections),
@@ -303,6 +307,7 @@ def run_screen(subject: LoadedResult) -> Story:
     document = subject.document
     found, steps = document.get("findings"), document["steps"]["count"]
     top: list[Block] = [Paragraph(f"note: {one}", tone=Tone.WARN) for one in document["problems"]]
+    top += rank_notes(document)
     top += [one for one in summary.summary_blocks(document) if steps or not isinstance(one, Facts)]
     lead = _phases(document) if steps else []
     if steps and found == []:
@@ -310,6 +315,7 @@ def run_screen(subject: LoadedResult) -> Story:
         again = "" if steady else " Times were not steady: measure again on a quiet machine."
         lead.append(Paragraph(NO_BOTTLENECK + again, tone=Tone.GOOD if steady else Tone.WARN))
     sections = [Section("summary", "", tuple(top)), Section("step", "", tuple(lead))]
+    sections.append(Section("ranks", "", tuple(rank_blocks(document, short=True))))
     if found:
         cards = findings_section(document, None, {}, None)
         sections.append(summary.findings_lead(document, cards, short=True))
@@ -346,7 +352,8 @@ def _next_commands(document: Document) -> tuple[Command, ...]:
         commands.append(Command(f"stepscope run {options} PROGRAM", "apply them"))
     elif fixes:
         program = runnable(command_line(run))
-        commands.append(Command(f"stepscope tune {program}", "measure and prove these"))
+        if not document.get("ranks"):  # tune runs programs of one process
+            commands.append(Command(f"stepscope tune {program}", "measure and prove these"))
         commands.append(Command(rerun_command(document, options), _covered(document)))
     elif run.get("window") and not document["windows"] and not run["under_way"]:
         how = rerun_command(document, WINDOW_AT_START)

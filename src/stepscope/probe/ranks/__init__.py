@@ -1,0 +1,1 @@
+"""Ranks: which processes of a program are, and where they meet."""
