@@ -176,8 +176,17 @@ class Spinning(Dataset):
         return torch.tensor(i)
 
 
+@pytest.fixture
+def scheduled(tmp_path, monkeypatch):
+    """In the place of what Linux counts for a thread: no wait for a core, however busy they are."""
+    file = tmp_path / "schedstat"
+    file.write_text("0 0 0\n")
+    monkeypatch.setattr(clock_module, "_SCHEDULED", str(file))
+    return file
+
+
 @pytest.mark.parametrize("workers", [0, 1])
-def test_waiting_is_told_from_working(clock, tmp_path, workers):
+def test_waiting_is_told_from_working(scheduled, clock, tmp_path, workers):
     drain(Spinning(), batch_size=2, num_workers=workers)
     drain(Reading(), batch_size=2, num_workers=workers)
     sources = read_pipeline(tmp_path, read_facts(tmp_path / "facts.jsonl"))
@@ -185,6 +194,14 @@ def test_waiting_is_told_from_working(clock, tmp_path, workers):
     assert found["Reading"].processor_share < 0.3
     spinning = found["Spinning"]
     assert spinning.processor_share * spinning.ms_per_batch >= 6
+
+
+def test_waiting_for_a_core_is_no_wait_for_storage(scheduled):
+    cores = clock_module._CoreClock()
+    begun = cores.read()
+    scheduled.write_text("3 7000000 1\n")
+    assert cores.read() - begun >= 7e6
+    cores.close()
 
 
 def test_batched_access_is_followed(clock, tmp_path):
