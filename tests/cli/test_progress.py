@@ -89,3 +89,11 @@ def test_an_option_after_a_program_that_does_not_know_it_is_said(
     found = CliRunner().invoke(trying, given.split(), catch_exceptions=False)
     told = found.stderr.replace("stepscope trying", "trying")
     assert told == "" if said is None else (said in told and told.count("\n") == 1)
+
+
+def test_a_command_that_holds_a_secret_is_not_printed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cnn.py").write_text("pass")
+    given = ["cnn.py", "--token", "hf_AbCdEfGhIjKlMnOpQrStUvWx", "--steps", "3"]
+    found = CliRunner().invoke(trying, given, catch_exceptions=False)
+    assert found.stderr == "stepscope: --steps belongs before cnn.py\n"

@@ -100,6 +100,7 @@ def note_misplaced(program: "Program") -> None:
     """Say on stderr which of the command's own options stand after the program, which got them and
     seems not to know them. It runs all the same: it may read them in another file."""
     from stepscope.launch.program import takes_option
+    from stepscope.record.privacy import masked_arguments
 
     context = click.get_current_context()
     found = [one for one in context.command.params if isinstance(one, click.Option)]
@@ -120,9 +121,10 @@ def note_misplaced(program: "Program") -> None:
     whole, given = [program.target, *program.arguments], sys.argv[1:]
     before = given[: -len(whole)] if given[-len(whole) :] == whole else [str(context.info_name)]
     before += ["-m"] if program.module and "-m" not in before else []
-    command = shlex.join(
-        ["stepscope", *before[:1], *moved, *before[1:], program.target, *kept, *words]
-    )
+    kept += words
     verb = "belongs" if len(names) == 1 else "belong"
-    said = f"{' and '.join(names)} {verb} before {program.target}: {command}"
+    said = f"{' and '.join(names)} {verb} before {program.target}"
+    if [*masked_arguments(kept)] == kept:  # else it would print a secret, or not run
+        parts = ["stepscope", *before[:1], *moved, *before[1:], program.target, *kept]
+        said += f": {shlex.join(parts)}"
     print(f"stepscope: {safe(said)}", file=sys.stderr, flush=True)
