@@ -43,6 +43,7 @@ def train(**group):
         losses.append(loss.item().hex())
     total = loss.detach().clone()
     dist.all_reduce(total)
+    dist.barrier()  # else gloo's thread may still hold `total`, and torch 2.13 hangs at its end
     sys.stdout.write(f"{dist.get_rank()} {total.item().hex()} {' '.join(losses)}\n")
     sys.stdout.flush()
     dist.destroy_process_group()
