@@ -57,20 +57,20 @@ for number in range(20):
 IN_A_THREAD = """
 def evaluate():
     with torch.profiler.profile() as own:
+        inside.set()
         with torch.no_grad():
             model(torch.ones(8, 16))
     counts.append(len(own.events()))
 
 counts = []
 thread = threading.Thread(target=lambda: (reached.wait(), evaluate()))
-reached = threading.Event()
+reached, inside = threading.Event(), threading.Event()
 thread.start()
 for number in range(200):
     print(step())
     if number == 6:
         reached.set()
-    if number >= 6:
-        time.sleep(0.001)
+        inside.wait()
 thread.join()
 print(counts)
 """

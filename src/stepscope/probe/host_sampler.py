@@ -16,8 +16,10 @@ import _thread
 import gc
 import sys
 from collections import Counter, deque
+from collections.abc import Callable
+from functools import partial
 from itertools import accumulate, chain, repeat, starmap, takewhile
-from operator import attrgetter, itemgetter, truth
+from operator import attrgetter, call, itemgetter, truth
 from pathlib import Path
 from time import monotonic_ns
 from types import CodeType
@@ -49,6 +51,8 @@ _Line = tuple[CodeType, int]
 _Key = tuple[int, tuple[_Line, ...], CodeType | None]
 """A phase, the program's lines outermost first, and the library code the last one calls."""
 _lines_of = attrgetter("f_code", "f_lineno")
+_known_of = attrgetter("current", "base", "returned", "call_ns")
+_nothing = partial(bool)
 
 
 class _Sample(NamedTuple):
@@ -200,25 +204,30 @@ class HostSampler:
             ended.release()
 
     def _look(self, thread: int) -> None:
-        """Take one sample. Stack and state are read without a bytecode in between at which the lock
-        could be lost: frames held for longer would keep the program's objects alive, which then
-        might end in this thread, as those might that a collection finds here. Only hooks for audits
-        may lose it; where the log has gone on meanwhile, the sample tells nothing."""
-        collects = gc.isenabled()
+        """Take one sample, in one call in C. Between bytecodes the lock could be lost: frames held
+        for longer would keep the program's objects alive, which then might end in this thread, as
+        those might that a collection finds here; and the program might see collection off. Only
+        hooks for audits may lose it; where the log has gone on meanwhile, the sample tells nothing.
+        """
         found = map(itemgetter(thread), starmap(sys._current_frames, ((),)))
         frames = accumulate(chain(found, repeat("f_back")), getattr)
         lines = map(_lines_of, takewhile(truth, frames))
         log = self._log
-        if collects:
-            gc.disable()
+        reads: tuple[Callable[[], Any], ...] = (
+            partial(list, log.events),
+            partial(list, log.open_phases),
+            partial(_known_of, log),
+            partial(list, lines),
+            partial(len, log.events),
+        )
+        off, on = (gc.disable, gc.enable) if gc.isenabled() else (_nothing, _nothing)
         try:
-            events, open_phases = [*log.events], [*log.open_phases]
-            known = log.current, log.base, log.returned, log.call_ns
-            stack = list(lines)
-            same = len(log.events) == len(events)
-        finally:
-            if collects:
-                gc.enable()
+            taken: tuple[Any, ...] = tuple(map(call, (off, *reads, on)))
+        except BaseException:
+            on()
+            raise
+        _, events, open_phases, known, stack, length, _ = taken
+        same = length == len(events)
         if same:
             now = monotonic_ns()
             elapsed, self._last_ns = now - self._last_ns, now
