@@ -83,8 +83,9 @@ def trial_line(event: "TrialEvent", trial: "Trial") -> str:
     if not trial.ok:
         told = f"  {trial.status.label}: {trial.failure}{again}"
     elif event.request.contests is not None:
-        gains = sum(one.kept for one in trial.contests)
-        told = f"  {gains} of {len(trial.contests)} faster  {took}"
+        held = trial.contests
+        said = f"{sum(one.kept for one in held)} of {len(held)} faster"
+        told = f"  {said if held else 'no contest finished'}  {took}"
     elif not trial.step_ms:
         told = f"  {trial.steps} steps  {took}"
     else:
