@@ -7,12 +7,11 @@ from time import monotonic_ns
 
 import pytest
 import torch
-from planted_fixes import MODEL, Clock, Planted, Program, Run, simulate_time
+from planted_fixes import MODEL, Clock, Planted, Program, observed_program, simulate_time
 
 from stepscope.fixes import auto, in_place
 from stepscope.fixes.auto import AutoFixes
 from stepscope.probe.observer import Observer
-from stepscope.probe.patches import ImportWatch
 from stepscope.record.facts import AutoStop, ContestFact
 from stepscope.record.fix import Applied, FixKind
 from stepscope.record.probe_options import AutoOptions, ProbeOptions
@@ -42,14 +41,8 @@ def observed(tmp_path, monkeypatch, clock):
         options = replace(options, auto=AutoOptions(allow, start), steps=steps)
         observer = Observer(options)
         AutoFixes(observer, options.auto).install()
-        watch = ImportWatch(monotonic_ns())
-        observer.install(watch)
-        watch.install()
-        observer.core.compiles = False  # whatever other tests of this process have imported
-        try:
-            yield Program(clock, fixes), Run(tmp_path)
-        finally:
-            observer.end()
+        with observed_program(observer, clock, fixes, tmp_path) as pair:
+            yield pair
 
     return run
 

@@ -6,13 +6,12 @@ from time import monotonic_ns
 
 import pytest
 import torch
-from planted_fixes import MODEL, Planted, Program, Run, simulate_time
+from planted_fixes import MODEL, Planted, Program, observed_program, simulate_time
 
 from stepscope.fixes import in_place
 from stepscope.fixes.in_place import TuneContests
 from stepscope.probe.core import StopProgram
 from stepscope.probe.observer import Observer
-from stepscope.probe.patches import ImportWatch
 from stepscope.record.facts import AutoStop, ContestFact
 from stepscope.record.fix import Applied, FixKind, FixState, fix_outcomes
 from stepscope.record.probe_options import ContestOptions, ProbeOptions
@@ -47,14 +46,8 @@ def observed(tmp_path, monkeypatch, clock):
         assert ProbeOptions.from_json(options.to_json()) == options
         observer = Observer(options)
         TuneContests(observer, held).install()
-        watch = ImportWatch(monotonic_ns())
-        observer.install(watch)
-        watch.install()
-        observer.core.compiles = False  # whatever other tests of this process have imported
-        try:
-            yield Program(clock, fixes), Run(tmp_path)
-        finally:
-            observer.end()
+        with observed_program(observer, clock, fixes, tmp_path) as pair:
+            yield pair
 
     return run
 

@@ -1,12 +1,15 @@
 """Fixes that do nothing but make the simulated steps of a program shorter."""
 
 import math
+from contextlib import contextmanager
+from time import monotonic_ns
 
 import torch
 from torch import nn
 
 from stepscope.fixes import contest, in_place
 from stepscope.fixes.base import Fix
+from stepscope.probe.patches import ImportWatch
 from stepscope.record.facts import AutoFact
 from stepscope.record.fix import Applied, FixKind, Switch, Target
 from stepscope.store.json_lines import read_facts
@@ -97,3 +100,16 @@ def simulate_time(monkeypatch) -> Clock:
     for module in (in_place, contest):
         monkeypatch.setattr(module, "monotonic_ns", lambda: int(found.now * 1e6))
     return found
+
+
+@contextmanager
+def observed_program(observer, clock, fixes, folder):
+    """A program that an observer watches, and what is recorded of it."""
+    watch = ImportWatch(monotonic_ns())
+    observer.install(watch)
+    watch.install()
+    observer.core.compiles = False  # whatever other tests of this process have imported
+    try:
+        yield Program(clock, fixes), Run(folder)
+    finally:
+        observer.end()
